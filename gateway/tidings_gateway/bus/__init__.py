@@ -1,0 +1,1 @@
+"""The link to one Redis primary: subscriber and readers, replaced as a whole."""

@@ -1,0 +1,1 @@
+"""Our uvicorn: the handshake, the detached WebSocket, deadlines and the drain."""

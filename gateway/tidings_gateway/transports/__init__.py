@@ -1,0 +1,1 @@
+"""Thin shells around a session, one per way in."""

@@ -20,7 +20,7 @@ _SHOWN_CHARS = 80
 
 
 def shown(value: object) -> str:
-    """`value` on one line, without control characters, and cut: errors end up in logs, and callers' values are theirs."""
+    """`value` on one line, without control characters, and cut: errors end up in logs, and values may be long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
 
@@ -42,7 +42,7 @@ class InvalidPosition(InvalidInput):
 
 
 class InvalidEvent(InvalidInput):
-    """The event cannot be published. `path` leads to the bad value, e.g. ``data.rows[3].price``; `why` says what is wrong
+    """The event cannot be published. `path` leads to the bad value, e.g. ``data.rows[3].price``; `why` is what is wrong
     with it."""
 
     def __init__(self, path: str, value: object, why: str) -> None:
@@ -103,9 +103,9 @@ class PublishError(TidingsError):
     """An event was not acknowledged.
 
     `code` is a short stable word (``unavailable``, ``storage_full``, …) and `why` says it in a sentence.
-    `retryable`: the same call may succeed later. `outcome_unknown`: it may have been stored nevertheless (the answer was
-    lost); repeat it with the same `idempotency_key`, or live with the doubt. `retry_after_s`: a good time for that, or None.
-    `idempotency_key` is the one that was used, also when the caller gave none.
+    `retryable`: the same call may succeed later. `outcome_unknown`: it may have been stored all the same (the answer
+    was lost); repeat it with the same `idempotency_key`, or live with the doubt. `retry_after_s`: a good time for that,
+    or None. `idempotency_key` is the one that was used, also when the caller gave none.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Iterable
 
 from tidings_gateway.auth.credentials import bearer_token
-from tidings_gateway.auth.tokens import TokenRefused
+from tidings_gateway.auth.tokens import Unauthorized
 
 DIGEST_PREFIX = "sha256:"
 
@@ -36,7 +36,7 @@ class ApiKeys:
         """Whether `Authorization: Bearer <key>` of an ASGI scope's headers holds one of the keys."""
         try:
             token = bearer_token(headers)
-        except TokenRefused:
+        except Unauthorized:
             return False
         return token is not None and self.accepts(token)
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tidings.errors import TidingsError
-from tidings_gateway.auth.tokens import Grant, Refusal, TokenRefused, TokenVerifier
+from tidings_gateway.auth.tokens import Grant, Refusal, TokenVerifier, Unauthorized
 
 MAX_QUERY_FIELDS = 32
 
@@ -33,7 +33,7 @@ class Authenticator:
     def from_request(self, scope: Mapping[str, Any], *, has_origin: bool) -> Grant | None:
         """The grant of an HTTP or WebSocket scope; None when it carries no credential, so that the hello frame must.
 
-        `has_origin`: the request had an Origin header (checked by the caller already). Raises `TokenRefused`, or
+        `has_origin`: the request had an Origin header (checked by the caller already). Raises `Unauthorized`, or
         `OriginRequired` for a cookie without an Origin.
         """
         headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -41,7 +41,7 @@ class Authenticator:
         if token is not None:
             return self._verifier.verify(token)
         if _has_ticket(scope.get("query_string", b"")):
-            raise TokenRefused(Refusal.TICKETS)
+            raise Unauthorized(Refusal.TICKETS)
         if self._cookie_name:
             cookie = _cookie(headers, self._cookie_name)
             if cookie is not None:
@@ -51,20 +51,20 @@ class Authenticator:
         return None
 
     def from_token(self, token: str | None) -> Grant:
-        """The grant of a `hello` or `auth` frame's token. Raises `TokenRefused`."""
+        """The grant of a `hello` or `auth` frame's token. Raises `Unauthorized`."""
         return self._verifier.verify(token)
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """What follows `Bearer` in the Authorization header (RFC 6750), None when there is none or it is of another scheme.
 
-    Raises `TokenRefused` for two Authorization headers: which one counts would be a guess.
+    Raises `Unauthorized` for two Authorization headers: which one counts would be a guess.
     """
     found = [value for name, value in headers if name == b"authorization"]
     if not found:
         return None
     if len(found) > 1:
-        raise TokenRefused(Refusal.SEVERAL)
+        raise Unauthorized(Refusal.SEVERAL)
     scheme, _, token = found[0].decode("latin-1").strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 

@@ -53,7 +53,7 @@ class Refusal(StrEnum):
     SEVERAL = "more than one Authorization header"
 
 
-class TokenRefused(TidingsError):
+class Unauthorized(TidingsError):
     """A definite no: the session is closed with 4401, an HTTP request answered with 401.
 
     `detail` names the claim or header member at fault. Neither it nor the message holds anything from the token.
@@ -122,11 +122,11 @@ class TokenVerifier:
         )
 
     def verify(self, token: str | None) -> Grant:
-        """What the token grants. Raises `TokenRefused`."""
+        """What the token grants. Raises `Unauthorized`."""
         if not token:
-            raise TokenRefused(Refusal.MISSING)
+            raise Unauthorized(Refusal.MISSING)
         if len(token) > MAX_TOKEN_BYTES:
-            raise TokenRefused(Refusal.TOO_LARGE)
+            raise Unauthorized(Refusal.TOO_LARGE)
         return self._grant(self._verified_claims(token))
 
     def _verified_claims(self, token: str) -> dict[str, Any]:
@@ -134,21 +134,21 @@ class TokenVerifier:
             parts = extract_compact(token.encode("ascii"))
             header = parts.headers()
         except (JoseError, ValueError, TypeError, AttributeError, RecursionError):
-            raise TokenRefused(Refusal.MALFORMED) from None
+            raise Unauthorized(Refusal.MALFORMED) from None
         if not isinstance(header.get("alg"), str):
-            raise TokenRefused(Refusal.MALFORMED)
+            raise Unauthorized(Refusal.MALFORMED)
         # RFC 7515 section 4.1.11: an extension that must be understood and is not makes the token invalid. There is
         # none that we understand.
         for name in ("crit", "b64"):
             if name in header:
-                raise TokenRefused(Refusal.HEADER, name)
+                raise Unauthorized(Refusal.HEADER, name)
         # RFC 8725 section 3.11: a token made for another purpose (a logout token, say) is not one of ours.
         kind = header.get("typ", "JWT")
         if not isinstance(kind, str) or kind.lower() not in _TYPES:
-            raise TokenRefused(Refusal.HEADER, "typ")
+            raise Unauthorized(Refusal.HEADER, "typ")
         fitting = [(key, registry) for key, registry in self._candidates if header["alg"] in key.algorithms]
         if not fitting:
-            raise TokenRefused(Refusal.ALGORITHM)
+            raise Unauthorized(Refusal.ALGORITHM)
         kid = header.get("kid")
         named = [(key, registry) for key, registry in fitting if kid is not None and key.key_id == kid]
         for key, registry in named or fitting:
@@ -158,29 +158,29 @@ class TokenVerifier:
                 verified = False
             if verified:
                 return _parse_claims(parts.payload)
-        raise TokenRefused(Refusal.SIGNATURE)
+        raise Unauthorized(Refusal.SIGNATURE)
 
     def _grant(self, claims: dict[str, Any]) -> Grant:
         try:
             self._claims.validate(claims)
         except MissingClaimError as error:
-            raise TokenRefused(Refusal.CLAIM_MISSING, error.claim) from None
+            raise Unauthorized(Refusal.CLAIM_MISSING, error.claim) from None
         except ExpiredTokenError:
-            raise TokenRefused(Refusal.EXPIRED) from None
+            raise Unauthorized(Refusal.EXPIRED) from None
         except InvalidClaimError as error:
             early = error.claim in ("nbf", "iat") and _is_time(claims.get(error.claim))
-            raise TokenRefused(Refusal.NOT_YET if early else Refusal.CLAIM_WRONG, error.claim) from None
+            raise Unauthorized(Refusal.NOT_YET if early else Refusal.CLAIM_WRONG, error.claim) from None
         if not self._audience and claims.get("aud") is not None:
             # RFC 7519 section 4.1.3: a token meant for somebody, when nobody here was named, is not meant for us.
-            raise TokenRefused(Refusal.CLAIM_WRONG, "aud (set TIDINGS_JWT_AUDIENCE to accept it)")
+            raise Unauthorized(Refusal.CLAIM_WRONG, "aud (set TIDINGS_JWT_AUDIENCE to accept it)")
         try:
             check_user(claims["sub"])
         except InvalidUser:
-            raise TokenRefused(Refusal.CLAIM_WRONG, "sub") from None
+            raise Unauthorized(Refusal.CLAIM_WRONG, "sub") from None
         try:
             expires_at_s = float(claims["exp"])
         except OverflowError:
-            raise TokenRefused(Refusal.CLAIM_WRONG, "exp") from None
+            raise Unauthorized(Refusal.CLAIM_WRONG, "exp") from None
         topics = _topics(claims.get("tidings"))
         return Grant(claims["sub"], topics, expires_at_s, expires_at_s + self._leeway_s, claims.get("jti"))
 
@@ -195,7 +195,7 @@ class _KeyRegistry(JWSRegistry):
 
     def get_alg(self, name: str) -> JWSAlgModel:
         if name not in self._own:
-            raise TokenRefused(Refusal.ALGORITHM)
+            raise Unauthorized(Refusal.ALGORITHM)
         return self.algorithms[name]
 
 
@@ -203,9 +203,9 @@ def _parse_claims(payload: bytes) -> dict[str, Any]:
     try:
         claims = json.loads(payload)
     except (ValueError, RecursionError):
-        raise TokenRefused(Refusal.MALFORMED, "the claims are not JSON") from None
+        raise Unauthorized(Refusal.MALFORMED, "the claims are not JSON") from None
     if not isinstance(claims, dict):
-        raise TokenRefused(Refusal.MALFORMED, "the claims are not an object")
+        raise Unauthorized(Refusal.MALFORMED, "the claims are not an object")
     return claims
 
 
@@ -213,7 +213,7 @@ def _topics(claim: object) -> tuple[str, ...]:
     if claim is None:
         return ()
     if not isinstance(claim, dict):
-        raise TokenRefused(Refusal.CLAIM_WRONG, "tidings")
+        raise Unauthorized(Refusal.CLAIM_WRONG, "tidings")
     topics = claim.get("topics", [])
     if (
         not isinstance(topics, list)
@@ -221,7 +221,7 @@ def _topics(claim: object) -> tuple[str, ...]:
         or not all(isinstance(topic, str) and _TOPIC.fullmatch(topic) for topic in topics)
         or len(set(topics)) != len(topics)
     ):
-        raise TokenRefused(Refusal.CLAIM_WRONG, "tidings.topics")
+        raise Unauthorized(Refusal.CLAIM_WRONG, "tidings.topics")
     return tuple(topics)
 
 

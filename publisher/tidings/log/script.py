@@ -11,14 +11,14 @@ class Script(NamedTuple):
     """A Lua script: `text` for SCRIPT LOAD, `sha` (hex) for EVALSHA."""
 
     name: str
-    text: bytes
-    sha: bytes
+    text: str
+    sha: str
 
     @classmethod
     def load(cls, name: str) -> Script:
-        text = files("tidings.log").joinpath(f"{name}.lua").read_bytes()
+        text = files("tidings.log").joinpath(f"{name}.lua").read_text("utf-8")
         # Redis names a script by its SHA-1; nothing is protected by it.
-        return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode("ascii"))
+        return cls(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 APPEND = Script.load("append")
@@ -36,4 +36,4 @@ class Command(NamedTuple):
 
     def evalsha(self) -> tuple[bytes, ...]:
         """The words of the command. A NOSCRIPT error means that nothing happened: load the script and repeat."""
-        return (b"EVALSHA", self.script.sha, b"%d" % len(self.keys), *self.keys, *self.args)
+        return (b"EVALSHA", self.script.sha.encode("ascii"), b"%d" % len(self.keys), *self.keys, *self.args)

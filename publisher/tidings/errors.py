@@ -16,13 +16,16 @@
 
 from __future__ import annotations
 
-_SHOWN_CHARS = 80
+import reprlib
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 
 
 def shown(value: object) -> str:
     """`value` on one line, without control characters, and cut: errors end up in logs, and values may be long."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
+    text = value[:160] if isinstance(value, str | bytes) else value
+    return _REPR.repr(text).encode("ascii", "backslashreplace").decode("ascii")
 
 
 class TidingsError(Exception):

@@ -16,7 +16,7 @@ local last, limit, max_bytes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(AR
 local new_epoch, meta_ttl_s, failover = ARGV[7], tonumber(ARGV[8]), ARGV[9]
 
 -- What a frame on the wire adds to a body at most: position, member names, WebSocket header.
-local FRAME_BYTES = 96
+local FRAME_BYTES = 112
 -- XRANGE goes in chunks that grow, so that a page of large bodies never loads megabytes to give 128 KiB.
 local FIRST_CHUNK, LAST_CHUNK = 4, 32
 

@@ -1,8 +1,8 @@
 """Who is due: a timer wheel for the deadlines of very many connections.
 
-Deadlines are rounded up to ticks, and all items of one tick share one slot. Scheduling, moving and cancelling cost a few
-dictionary operations however many items there are; a turn of the wheel touches the due ones only. Slots are made when
-something is put into them, so a deadline may lie as far ahead as it likes.
+Deadlines are rounded up to ticks, and all items of one tick share one slot. Scheduling, moving and cancelling cost a
+few dictionary operations however many items there are; a turn of the wheel touches the due ones only. Slots are made
+when something is put into them, so a deadline may lie as far ahead as it likes.
 
 An item has one deadline. A connection with several keeps the nearest here and asks itself what is due when called.
 """

@@ -49,8 +49,8 @@ class Outbox:
         self.dropped = 0
         """Ephemerals that did not fit."""
         self._control = 0
-        # Ephemerals by what they coalesce on, all others by a serial number: a dictionary keeps the place of a key whose
-        # value is replaced, which is what coalescing needs.
+        # Ephemerals by what they coalesce on, all others by a serial number: a dictionary keeps the place of a key
+        # whose value is replaced, which is what coalescing needs.
         self._frames: dict[bytes | int, Frame] = {}
         self._serial = 0
 

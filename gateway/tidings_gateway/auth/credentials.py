@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tidings.errors import TidingsError
-from tidings_gateway.auth.tokens import Grant, Refusal, TokenVerifier, Unauthorized
+from tidings_gateway.auth.tokens import Refusal, Unauthorized
 
 MAX_QUERY_FIELDS = 32
 
@@ -23,36 +23,24 @@ class OriginRequired(TidingsError):
     """
 
 
-class Authenticator:
-    """Turns the credentials of a request or a hello frame into a `Grant`."""
+def request_token(scope: Mapping[str, Any], *, cookie_name: str, has_origin: bool) -> str | None:
+    """The token of an HTTP or WebSocket scope; None when it carries none, so that the hello frame must.
 
-    def __init__(self, verifier: TokenVerifier, *, cookie_name: str = "") -> None:
-        self._verifier = verifier
-        self._cookie_name = cookie_name.encode("ascii")
-
-    def from_request(self, scope: Mapping[str, Any], *, has_origin: bool) -> Grant | None:
-        """The grant of an HTTP or WebSocket scope; None when it carries no credential, so that the hello frame must.
-
-        `has_origin`: the request had an Origin header (checked by the caller already). Raises `Unauthorized`, or
-        `OriginRequired` for a cookie without an Origin.
-        """
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
-        token = bearer_token(headers)
-        if token is not None:
-            return self._verifier.verify(token)
-        if _has_ticket(scope.get("query_string", b"")):
-            raise Unauthorized(Refusal.TICKETS)
-        if self._cookie_name:
-            cookie = _cookie(headers, self._cookie_name)
-            if cookie is not None:
-                if not has_origin:
-                    raise OriginRequired
-                return self._verifier.verify(cookie)
-        return None
-
-    def from_token(self, token: str | None) -> Grant:
-        """The grant of a `hello` or `auth` frame's token. Raises `Unauthorized`."""
-        return self._verifier.verify(token)
+    `has_origin`: the request had an Origin header (whether it is allowed is checked before). Raises `Unauthorized` for
+    a credential that cannot be a token, and `OriginRequired` for a cookie without an Origin.
+    """
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    token = bearer_token(headers)
+    if token is not None:
+        return token
+    if _has_ticket(scope.get("query_string", b"")):
+        raise Unauthorized(Refusal.TICKETS)
+    if cookie_name:
+        cookie = _cookie(headers, cookie_name.encode("ascii"))
+        if cookie is not None and not has_origin:
+            raise OriginRequired
+        return cookie
+    return None
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

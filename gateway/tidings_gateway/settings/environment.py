@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from tidings_gateway.settings.table import ENV_PREFIX, Settings, mark, rows, variable
 
@@ -121,8 +122,8 @@ def _unknown_names(environ: Mapping[str, str]) -> list[SettingsProblem]:
 
 def _explain(error: ValidationError, found: Mapping[str, Any], given: Mapping[str, Any]) -> list[SettingsProblem]:
     problems = []
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
-        why = item["msg"].removeprefix("Value error, ")
+    for item in error.errors(include_url=False, include_input=False):
+        why = _in_words(item)
         if not item["loc"]:
             problems += [SettingsProblem("", None, line) for line in why.splitlines()]
             continue
@@ -135,3 +136,17 @@ def _explain(error: ValidationError, found: Mapping[str, Any], given: Mapping[st
             why = f"item {item['loc'][1] + 1} {why}"
         problems.append(SettingsProblem(key, None if secret or value is None else str(value), why))
     return problems
+
+
+def _in_words(item: ErrorDetails) -> str:
+    limits = item.get("ctx", {})
+    match item["type"]:
+        case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
+            return "must be a whole number"
+        case "greater_than_equal":
+            return f"must be at least {limits['ge']}"
+        case "less_than_equal":
+            return f"must be at most {limits['le']}"
+        case "literal_error":
+            return f"must be {limits['expected']}"
+    return item["msg"].removeprefix("Value error, ")

@@ -7,14 +7,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
+from tidings import settings as shared
+from tidings.errors import InvalidSetting
 from tidings_gateway.auth.keys import check_public_key, check_secret_key
 from tidings_gateway.settings import values
 from tidings_gateway.settings.limits import default_max_connections
 
 ENV_PREFIX = "TIDINGS_"
+
+GROUPS = {
+    "redis_url": "Where",
+    "jwt_secret": "Who",
+    "hello_timeout_ms": "A session",
+    "max_connections": "Limits",
+    "drain_grace_ms": "Stopping",
+    "redis_timeout_ms": "Redis",
+    "log_max_events": "The log",
+    "log_level": "Log lines",
+}
+"""The first row of each group, and the group's heading."""
+
+_SHARED = {source.name: source for source in shared.SHARED}
 
 _ALGORITHMS = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
@@ -54,6 +80,19 @@ def secret_row(reason: str) -> Any:
     return Field((), description=reason, json_schema_extra={"secret": True, "file": True}, repr=False)
 
 
+def shared_row(source: shared.Row[Any]) -> Any:
+    """A row that publishers have too, with their default, bounds and reason."""
+    extra: dict[str, Any] = {"secret": True, "file": True, "shown": source.default} if source.secret else {}
+    return Field(
+        source.default,
+        description=source.reason,
+        ge=source.low,
+        le=source.high,
+        json_schema_extra=extra,
+        repr=not source.secret,
+    )
+
+
 class Settings(BaseModel):
     """Plain, checked values. Constructing one reads nothing but its arguments; `load_settings` reads the environment.
 
@@ -64,29 +103,19 @@ class Settings(BaseModel):
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True, arbitrary_types_allowed=True
     )
 
-    # Where
-    redis_url: Annotated[str, AfterValidator(values.check_redis_url)] = Field(
-        "redis://127.0.0.1:6379",
-        description="The Redis or Valkey that holds the logs: redis://, rediss:// (TLS) or unix://. Database 0 only, "
-        "since pub/sub ignores database numbers. Shared with publishers.",
-        json_schema_extra={"secret": True, "file": True, "shown": "redis://127.0.0.1:6379"},
-        repr=False,
-    )
-    prefix: Annotated[str, AfterValidator(values.check_prefix)] = row(
-        "tidings", "Begins the name of every key and channel; keeps two installations on one Redis apart. Shared."
-    )
+    redis_url: str = shared_row(shared.REDIS_URL)
+    prefix: str = shared_row(shared.PREFIX)
     listen: Listen = row("127.0.0.1:8080", "HOST:PORT for clients and publishers. Port 0 lets the kernel choose.")
     base_path: Annotated[str, AfterValidator(values.check_base_path)] = row(
         "", "A path before every route, such as /push, for a proxy that does not strip it."
     )
 
-    # Who
     jwt_secret: Secrets = secret_row(
         "HS256 secrets of at least 32 bytes, comma separated or a JSON list: the first signs, all verify, "
         "so that a secret can be replaced without logging anybody out."
     )
     jwt_public_key: PublicKeys = Field(
-        (),
+        default=(),
         description="Public keys that verify tokens: PEM blocks, a JSON Web Key or a key set. RSA, EC or Ed25519.",
         json_schema_extra={"file": True},
     )
@@ -113,7 +142,6 @@ class Settings(BaseModel):
         "(https://app.example.com). Empty: none. The word localhost stands for any port of this machine.",
     )
 
-    # A session
     hello_timeout_ms: int = row(5_000, "A client that has not said hello by then is closed with 4408.", low=10)
     heartbeat_ms: int = row(
         20_000, "How often a session is asked for a sign of life; below what proxies cut at.", low=10
@@ -137,10 +165,9 @@ class Settings(BaseModel):
         5_000, "How long a new session waits for Redis before it is told to come back later (1013).", low=0
     )
 
-    # Limits
     max_connections: int = row(
         default_max_connections,
-        "Connections this process takes; one more is refused with 503. Each needs a file descriptor.",
+        "Sessions this process takes; one more is closed with 4429. Each needs a file descriptor.",
         low=1,
         shown="the descriptor limit less 128",
     )
@@ -157,7 +184,10 @@ class Settings(BaseModel):
     )
     close_timeout_ms: int = row(5_000, "How long a client may take to answer a Close frame before it is cut.", low=0)
 
-    # Stopping
+    max_publish_bytes: int = row(
+        4_194_304, "Longest body of a request to publish; a longer one is refused with 413 while it streams.", low=1_024
+    )
+
     drain_grace_ms: int = row(
         5_000,
         "After SIGTERM: how long all goes on while /readyz already says 503, so that the load balancer notices first.",
@@ -165,37 +195,35 @@ class Settings(BaseModel):
     )
     drain_window_ms: int = row(20_000, "Then: the window in which sessions are closed, evenly spread.", low=0)
 
-    # Redis
     redis_timeout_ms: int = row(2_000, "A Redis command without an answer by then: the link is replaced.", low=50)
     subscription_linger_ms: int = row(
         5_000, "A channel stays subscribed this long after its last session left: a reload does not pay for it.", low=0
     )
     subscribe_batch: int = row(512, "Channels in one SUBSCRIBE.", low=1, high=10_000)
-    failover: Literal["auto", "trust", "resync"] = row(
-        "auto",
-        "Whether a change of the Redis primary makes every log start a new epoch (resync), or acknowledged writes are "
-        "trusted to have survived (trust). auto: resync with Sentinel and Cluster, else trust.",
-    )
+    failover: Literal["auto", "trust", "resync"] = shared_row(shared.FAILOVER)
     ready_redis: Literal["start", "always"] = row(
         "start", "Whether /readyz also fails while Redis is away (always), or only until it was first reached (start)."
     )
 
-    # The log
-    log_max_events: int = row(1_000, "Events kept per user. Shared with publishers.", low=1, high=1_000_000)
-    log_ttl_s: int = row(604_800, "Events of a user are forgotten this long after the last one. Shared.", low=1)
-    meta_ttl_s: int = row(
-        7_776_000, "An idle user's position can still be proved current for this long. Shared.", low=60
-    )
-    idempotency_ttl_s: int = row(86_400, "How long an idempotency key is remembered. Shared.", low=1)
-    max_event_bytes: int = row(
-        65_536, "Largest body of an event; a larger one is refused. Shared.", low=256, high=65_536
-    )
+    log_max_events: int = shared_row(shared.LOG_MAX_EVENTS)
+    log_ttl_s: int = shared_row(shared.LOG_TTL_S)
+    meta_ttl_s: int = shared_row(shared.META_TTL_S)
+    idempotency_ttl_s: int = shared_row(shared.IDEMPOTENCY_TTL_S)
+    max_event_bytes: int = shared_row(shared.MAX_EVENT_BYTES)
 
-    # Telling
     log_level: Literal["debug", "info", "warning", "error"] = row("info", "The least severe line that is logged.")
     log_format: Literal["auto", "text", "json"] = row(
         "auto", "One JSON object per line, or text. auto: text on a terminal, else JSON."
     )
+
+    @field_validator(*(source.name for source in shared.SHARED))
+    @classmethod
+    def _check_shared(cls, value: Any, info: ValidationInfo) -> Any:
+        try:
+            _SHARED[info.field_name or ""].check(value)
+        except InvalidSetting as error:
+            raise ValueError(error.why) from None
+        return value
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:

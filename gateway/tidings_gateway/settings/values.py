@@ -5,16 +5,11 @@ No message here repeats the text of a secret: the caller decides whether a value
 
 from __future__ import annotations
 
-import json
 import re
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
-from tidings.errors import InvalidSetting
-from tidings.log import names
-
-MIN_SECRET_BYTES = 32
-"""RFC 7518 section 3.2: an HS256 key must be at least as long as the hash; an API key is held to the same."""
+from tidings import settings as shared
+from tidings.settings import MIN_SECRET_BYTES
 
 LOCALHOST = "localhost"
 """In the list of allowed origins: any http or https origin on this machine, whatever its port."""
@@ -60,19 +55,8 @@ def parse_listen(text: object) -> Listen:
 
 
 def split_list(value: object) -> object:
-    """A list from text: comma separated, or one JSON list when the text starts with `[`. Anything else passes."""
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if text.startswith("["):
-        try:
-            items = json.loads(text)
-        except ValueError:
-            raise ValueError("starts like a JSON list but is not one") from None
-        if not all(isinstance(item, str) for item in items):
-            raise ValueError("the JSON list must hold strings only")
-        return items
-    return [item for part in text.replace("\n", ",").split(",") if (item := part.strip())]
+    """A list from text: comma or line separated, or one JSON list when it starts with `[`. Anything else passes."""
+    return shared.split_list(value) if isinstance(value, str) else value
 
 
 def split_keys(value: object) -> object:
@@ -81,7 +65,7 @@ def split_keys(value: object) -> object:
         return value
     text = value.strip()
     if text.startswith("["):
-        return split_list(text)
+        return shared.split_list(text)
     if text.startswith("{") or not text:
         return [text] if text else []
     # A variable set in a one-line file often holds the two characters \n where a line should end.
@@ -131,13 +115,6 @@ def check_origin(text: str) -> str:
     return text
 
 
-def check_prefix(text: str) -> str:
-    try:
-        return names.check_prefix(text)
-    except InvalidSetting as error:
-        raise ValueError(error.why) from None
-
-
 def check_base_path(text: str) -> str:
     if not _BASE_PATH.fullmatch(text):
         raise ValueError("must be empty, or a path such as /push: a slash before each name and none at the end")
@@ -147,25 +124,4 @@ def check_base_path(text: str) -> str:
 def check_cookie_name(text: str) -> str:
     if not _COOKIE.fullmatch(text):
         raise ValueError("is not a cookie name (RFC 6265: letters, digits and !#$%&'*+.^_`|~-)")
-    return text
-
-
-def check_redis_url(text: str) -> str:
-    """Raises `ValueError`; the message never holds the URL, which may carry a password."""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        raise ValueError("is not a URL such as redis://127.0.0.1:6379") from None
-    if parts.scheme not in ("redis", "rediss", "unix"):
-        raise ValueError("must start with redis://, rediss:// (TLS) or unix://")
-    if parts.scheme == "unix" and not parts.path:
-        raise ValueError("must name the socket, such as unix:///run/valkey.sock")
-    if parts.scheme != "unix" and not parts.hostname:
-        raise ValueError("must name a host, such as redis://127.0.0.1:6379")
-    if parts.scheme != "unix" and parts.path.strip("/") not in ("", "0"):
-        raise ValueError(
-            "names a database other than 0; pub/sub ignores database numbers, so two gateways with "
-            "different databases would hear each other: use TIDINGS_PREFIX to keep them apart"
-        )
     return text

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tidings.errors import TidingsError
-from tidings_gateway.auth.tokens import Refusal, Unauthorized
+from tidings_gateway.auth.tokens import Grant, Refusal, TokenVerifier, Unauthorized
 
 MAX_QUERY_FIELDS = 32
 
@@ -21,6 +21,26 @@ class OriginRequired(TidingsError):
 
     A browser sends cookies whoever's page asks, so only the Origin shows whose page it was.
     """
+
+
+class Authenticator:
+    """Turns the credential of a request, or the token of a `hello` or `auth` frame, into a `Grant`."""
+
+    def __init__(self, verifier: TokenVerifier, *, cookie_name: str = "") -> None:
+        self._verifier = verifier
+        self._cookie_name = cookie_name
+
+    def from_request(self, scope: Mapping[str, Any], *, has_origin: bool) -> Grant | None:
+        """The grant of an HTTP or WebSocket scope; None when it carries no credential, so that the hello frame must.
+
+        Raises `Unauthorized` and `OriginRequired`, as `request_token` does.
+        """
+        token = request_token(scope, cookie_name=self._cookie_name, has_origin=has_origin)
+        return None if token is None else self._verifier.verify(token)
+
+    def from_token(self, token: str | None) -> Grant:
+        """The grant of a frame's token. Raises `Unauthorized`."""
+        return self._verifier.verify(token)
 
 
 def request_token(scope: Mapping[str, Any], *, cookie_name: str, has_origin: bool) -> str | None:

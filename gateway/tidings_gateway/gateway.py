@@ -1,0 +1,57 @@
+"""A gateway: what all its connections share, wired once by `app.py`."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidings_gateway.core import frames
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from tidings_gateway.auth.origin import OriginPolicy
+    from tidings_gateway.auth.tokens import TokenVerifier
+    from tidings_gateway.core.closing import Close
+    from tidings_gateway.core.frames import Frame
+    from tidings_gateway.hub import Hub
+    from tidings_gateway.session import Limits
+    from tidings_gateway.settings import Settings
+    from tidings_gateway.ticker import Ticker
+    from tidings_gateway.transports.websocket import WebSocketConnection
+
+
+@dataclass(slots=True)
+class Gateway:
+    id: str
+    """Names this process; session ids begin with it."""
+    settings: Settings
+    loop: asyncio.AbstractEventLoop
+    hub: Hub
+    ticker: Ticker
+    limits: Limits
+    tokens: TokenVerifier
+    origins: OriginPolicy
+    rng: random.Random
+    connections: set[WebSocketConnection] = field(default_factory=set)
+    """Bounded by `max_connections`, checked when a connection opens."""
+    _sessions: int = 0
+
+    def now(self) -> float:
+        """The loop's monotonic time, in seconds: what every deadline is measured by."""
+        return self.loop.time()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def new_session_id(self) -> str:
+        self._sessions += 1
+        return f"{self.id}-{self._sessions}"
+
+    def goodbye(self, row: Close, retry_ms: int | None = None) -> Frame | None:
+        """The frame before a planned close; None for the codes that have no retry time."""
+        if row.retry_ms is None:
+            return None
+        return frames.goodbye(row.code, self.settings.retry_ms if retry_ms is None else retry_ms)

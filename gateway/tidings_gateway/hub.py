@@ -1,0 +1,168 @@
+"""The hub: users on one side, their sessions on the other, the bus in between.
+
+One record comes in, is parsed and checked once, becomes one encoded frame, and is offered to every session of its
+user. Nothing here waits: a session that cannot take a frame now falls back to reading the log.
+
+A user with one session is stored as that session itself; only a second one costs a set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from tidings.errors import BadRecord
+from tidings.log.names import Names
+from tidings.log.page import Page
+from tidings.log.record import ControlRecord, DurableRecord, parse_record
+from tidings_gateway.core.feed import is_sound
+from tidings_gateway.core.frames import check_body, ephemeral_frame, event_frame, skip_frame
+
+if TYPE_CHECKING:
+    from tidings_gateway.core.frames import Frame
+    from tidings_gateway.session import Session
+
+log = logging.getLogger("tidings.hub")
+
+
+class LogBus(Protocol):
+    """What the hub needs of the bus."""
+
+    @property
+    def up(self) -> bool: ...
+    def want(self, channel: bytes) -> None: ...
+    def unwant(self, channel: bytes) -> None: ...
+    def confirmed(self, channel: bytes) -> int | None: ...
+    def read(
+        self, user: str, position: bytes | None, *, last: int, limit: int, max_bytes: int
+    ) -> asyncio.Future[Page]: ...
+
+
+class Hub:
+    """Sessions by channel. Its size is bounded by the connection limit at the door."""
+
+    def __init__(self, names: Names, *, max_event_bytes: int, page_events: int, page_bytes: int) -> None:
+        self._names = names
+        self._max_event_bytes = max_event_bytes
+        self._page_events = page_events
+        self._page_bytes = page_bytes
+        self._sessions: dict[bytes, Session | set[Session]] = {}
+        self._bus: LogBus | None = None
+        self.skipped = 0
+        """Entries found in Redis that could not be delivered; a `skip` stood in their place."""
+        self.bad_records = 0
+        """Channel messages of no known shape. They are somebody else's: nothing is lost by dropping them."""
+
+    def attach(self, bus: LogBus) -> None:
+        self._bus = bus
+
+    @property
+    def bus(self) -> LogBus:
+        assert self._bus is not None
+        return self._bus
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.sessions())
+
+    def sessions(self) -> Iterator[Session]:
+        for entry in list(self._sessions.values()):
+            if isinstance(entry, set):
+                yield from list(entry)
+            else:
+                yield entry
+
+    # Sessions come and go.
+
+    def join(self, session: Session) -> None:
+        """Start relaying to this session. It is told `link_back` as soon as its channel is confirmed, maybe at once."""
+        channel = session.channel
+        entry = self._sessions.get(channel)
+        if entry is None:
+            self._sessions[channel] = session
+            self.bus.want(channel)
+        elif isinstance(entry, set):
+            entry.add(session)
+        else:
+            self._sessions[channel] = {entry, session}
+        generation = self.bus.confirmed(channel)
+        if generation is not None:
+            session.link_back(generation)
+
+    def leave(self, session: Session) -> None:
+        """Stop relaying to this session. Harmless when it has left already: a late clean-up of a dead socket must
+        never take the subscription from the socket that replaced it."""
+        channel = session.channel
+        entry = self._sessions.get(channel)
+        if entry is session:
+            del self._sessions[channel]
+            self.bus.unwant(channel)
+        elif isinstance(entry, set) and session in entry:
+            entry.discard(session)
+            if len(entry) == 1:
+                self._sessions[channel] = entry.pop()
+
+    def read(self, user: str, position: bytes | None, *, last: int) -> asyncio.Future[Page]:
+        return self.bus.read(user, position, last=last, limit=self._page_events, max_bytes=self._page_bytes)
+
+    def channel(self, user: str) -> bytes:
+        return self._names.channel(user)
+
+    # What the bus tells.
+
+    def record_received(self, channel: bytes, payload: bytes) -> None:
+        entry = self._sessions.get(channel)
+        if entry is None:
+            return
+        try:
+            record = parse_record(payload)
+        except BadRecord:
+            self.bad_records += 1
+            log.warning("a message of no known shape on channel %r was dropped", channel[:160])
+            return
+        if isinstance(record, DurableRecord):
+            if not is_sound(record):
+                self.bad_records += 1
+                return
+            frame = self.durable_frame(record)
+            if isinstance(entry, set):
+                for session in tuple(entry):
+                    session.durable(record, frame)
+            else:
+                entry.durable(record, frame)
+        elif isinstance(record, ControlRecord):
+            # Control records belong to features that this version does not have; ignoring them is the contract.
+            return
+        elif (checked := check_body(record.body, self._max_event_bytes)) is None:
+            self.bad_records += 1
+        else:
+            frame = ephemeral_frame(record.body, checked)
+            for session in tuple(entry) if isinstance(entry, set) else (entry,):
+                session.ephemeral(frame)
+
+    def durable_frame(self, record: DurableRecord, *, replay: bool = False) -> Frame:
+        """The frame of a log entry, or the `skip` that stands in for one that cannot be delivered."""
+        if check_body(record.body, self._max_event_bytes) is None:
+            self.skipped += 1
+            log.warning("entry %s cannot be delivered and was skipped", record.position.decode("ascii", "replace"))
+            return skip_frame(record.position)
+        return event_frame(record, replay=replay)
+
+    def channel_on(self, channel: bytes, generation: int) -> None:
+        entry = self._sessions.get(channel)
+        if entry is None:
+            return
+        for session in tuple(entry) if isinstance(entry, set) else (entry,):
+            session.link_back(generation)
+
+    def channel_off(self, channel: bytes) -> None:
+        entry = self._sessions.get(channel)
+        if entry is None:
+            return
+        for session in tuple(entry) if isinstance(entry, set) else (entry,):
+            session.link_lost()
+
+    def link_lost(self) -> None:
+        for session in self.sessions():
+            session.link_lost()

@@ -1,0 +1,209 @@
+"""The bus: what the gateway hears from Redis, and what it asks of it.
+
+One subscribed connection for all users, one for commands, replaced together. Nothing here waits for a client, and no
+client's disconnect cuts a command half-way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+
+from tidings.log.eventlog import (
+    DEFAULT_LIMITS,
+    PAGE_BYTES,
+    PAGE_EVENTS,
+    READ,
+    Failover,
+    new_epoch,
+    read_command,
+)
+from tidings.log.names import Names
+from tidings.log.page import Page
+from tidings_gateway.bus.canary import CANARY, canary_name
+from tidings_gateway.bus.channels import Channels
+from tidings_gateway.bus.endpoint import Endpoint, parse_url
+from tidings_gateway.bus.limits import BusLimits
+from tidings_gateway.bus.link import LinkParts
+from tidings_gateway.bus.primary import Primary
+from tidings_gateway.bus.subscriber import BusListener
+
+__all__ = ["Bus", "BusLimits", "BusListener"]
+
+log = logging.getLogger("tidings.bus")
+
+OWNER_RETRY_S = 1.0
+"""Should the owner task ever end by itself (it catches every `Exception`), it is started again after this."""
+
+
+def _monotonic_ms() -> float:
+    return time.monotonic() * 1000
+
+
+class Bus:
+    """Construct and `start` it inside the event loop it belongs to; all methods belong to that loop.
+
+    `names` says which installation this is. `failover` and `meta_ttl_s` go into every read, see `read_command`.
+    `clock_ms` must never jump. `rng` must be a `random.SystemRandom` outside of tests.
+    Raises `InvalidSetting` for a URL that cannot be used.
+    """
+
+    def __init__(
+        self,
+        redis_url: str,
+        names: Names,
+        listener: BusListener,
+        limits: BusLimits | None = None,
+        *,
+        meta_ttl_s: int = DEFAULT_LIMITS.meta_ttl_s,
+        failover: Failover = "trust",
+        clock_ms: Callable[[], float] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        limits = limits or BusLimits()
+        self._endpoint = parse_url(redis_url)
+        self._names = names
+        self._meta_ttl_s = meta_ttl_s
+        self._failover: Failover = failover
+        self._rng = rng or random.SystemRandom()
+        gateway_id = new_epoch(self._rng)
+        self.gateway_id = gateway_id
+        """Names this gateway to Redis: in CLIENT LIST and in its canary."""
+        self._primary = Primary(
+            self._locate,
+            LinkParts(
+                gateway_id=gateway_id,
+                canary_name=canary_name(names.prefix, gateway_id),
+                scripts=(READ, CANARY),
+                channels=Channels(linger_ms=limits.linger_ms, batch=limits.subscribe_batch),
+                listener=listener,
+                limits=limits,
+                next_generation=partial(next, itertools.count(1)),
+                clock_ms=clock_ms or _monotonic_ms,
+                rng=self._rng,
+            ),
+        )
+        self._owner: asyncio.Task[None] | None = None
+        self._restart: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Begin to keep a link. Returns at once and never fails for Redis' sake: see `up` and `why_down`."""
+        if self._owner is None and not self._closed:
+            self._own()
+
+    async def close(self) -> None:
+        """Cut the link. Reads under way fail with `StoreUnavailable`. Safe to call twice."""
+        self._closed = True
+        if self._restart is not None:
+            self._restart.cancel()
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.cancel()
+            await asyncio.wait([owner])
+
+    def _own(self) -> None:
+        self._owner = asyncio.get_running_loop().create_task(self._primary.run(), name="bus owner")
+        self._owner.add_done_callback(self._owner_done)
+
+    def _owner_done(self, owner: asyncio.Task[None]) -> None:
+        if self._closed:
+            return
+        error = None if owner.cancelled() else owner.exception()
+        log.critical("the task that keeps the link to Redis ended; starting it again", exc_info=error)
+        self._restart = asyncio.get_running_loop().call_later(OWNER_RETRY_S, self._own)
+
+    async def _locate(self) -> Endpoint:
+        return self._endpoint
+
+    # State
+
+    @property
+    def up(self) -> bool:
+        """There is a link, proved by a canary that was written, published and heard, and it is not late now."""
+        return self._primary.up
+
+    @property
+    def reached(self) -> bool:
+        """Whether there ever was a link."""
+        return self._primary.generation > 0
+
+    @property
+    def generation(self) -> int:
+        """Of the newest link; 0 before the first. A channel may be confirmed under a greater one, see `confirmed`."""
+        return self._primary.generation
+
+    @property
+    def why_down(self) -> str:
+        """Why there is no link, as a sentence without secrets; empty while there is one."""
+        return self._primary.why_down
+
+    @property
+    def writes_refused(self) -> str:
+        """Redis' own words while it is the primary and takes no writes (full, too few replicas, disk); else empty."""
+        link = self._primary.link
+        return link.writes_refused if link is not None else ""
+
+    @property
+    def lag_ms(self) -> float | None:
+        """From writing the last canary to hearing it; None while there is no link."""
+        link = self._primary.link
+        return link.canary.lag_ms if link is not None else None
+
+    # Channels
+
+    def want(self, channel: bytes) -> None:
+        """Subscribe, unless it is subscribed; the listener's `channel_on` tells when that is confirmed. No count is
+        kept: one `unwant` ends it, after the linger."""
+        self._primary.want(channel)
+
+    def unwant(self, channel: bytes) -> None:
+        self._primary.unwant(channel)
+
+    def confirmed(self, channel: bytes) -> int | None:
+        """The generation under which the channel's subscription was confirmed; None when it is not in force now.
+
+        A page proves what it proves only for a reader whose channel was confirmed, under one and the same generation,
+        from before the read until after the page came.
+        """
+        return self._primary.confirmed(channel)
+
+    # Reads
+
+    def read(
+        self,
+        user: str,
+        position: bytes | None,
+        *,
+        last: int = 0,
+        limit: int = PAGE_EVENTS,
+        max_bytes: int = PAGE_BYTES,
+    ) -> asyncio.Future[Page]:
+        """What follows `position` in the user's log; None: the top, after the last `last` entries.
+
+        What is asked in one tick of the loop leaves in one write. The future may be cancelled at any time: a read that
+        was sent is answered all the same, and its reply dropped. It raises `StoreUnavailable` when there is no link,
+        when the link is lost before the answer, and when too many reads wait already.
+        Raises `InvalidUser` and `InvalidPosition` at once.
+        """
+        command = read_command(
+            self._names,
+            user,
+            position,
+            new_epoch=new_epoch(self._rng),
+            last=last,
+            limit=limit,
+            max_bytes=max_bytes,
+            meta_ttl_s=self._meta_ttl_s,
+            failover=self._failover,
+        )
+        return self._primary.read(command)
+
+    async def ping(self) -> float:
+        """The round trip to Redis in ms. Raises `StoreUnavailable`."""
+        return await self._primary.ping()

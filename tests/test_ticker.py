@@ -1,0 +1,65 @@
+"""The one timer of a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.support.waiting import until
+from tidings_gateway.ticker import Ticker
+
+
+class Item:
+    def __init__(self, again: float | None = None, error: Exception | None = None) -> None:
+        self.calls: list[float] = []
+        self.faults = 0
+        self.again = again
+        self.error = error
+
+    def due(self, now: float) -> float | None:
+        self.calls.append(now)
+        if self.error is not None:
+            raise self.error
+        return None if self.again is None else now + self.again
+
+    def fault(self) -> None:
+        self.faults += 1
+
+
+async def test_an_item_is_called_at_its_deadline_and_never_early() -> None:
+    """The deadline is on the loop's clock."""
+    loop = asyncio.get_running_loop()
+    ticker = Ticker(loop)
+    ticker.start()
+    item = Item()
+    at = loop.time() + 0.15
+    ticker.schedule(item, at)
+    await until(lambda: item.calls)
+    assert item.calls[0] >= at
+    ticker.stop()
+
+
+async def test_an_item_names_its_next_deadline_itself() -> None:
+    """What `due` returns is scheduled; None ends it."""
+    loop = asyncio.get_running_loop()
+    ticker = Ticker(loop)
+    ticker.start()
+    item = Item(again=0.01)
+    ticker.schedule(item, loop.time())
+    await until(lambda: len(item.calls) >= 3)
+    ticker.cancel(item)
+    ticker.stop()
+
+
+async def test_a_fault_in_one_item_does_not_stop_the_clock_of_others() -> None:
+    """The item that raised is told; everybody else's deadlines come."""
+    loop = asyncio.get_running_loop()
+    ticker = Ticker(loop)
+    ticker.start()
+    bad, good = Item(error=RuntimeError("broken")), Item(again=0.01)
+    ticker.schedule(bad, loop.time())
+    ticker.schedule(good, loop.time())
+    await until(lambda: len(good.calls) >= 3)
+    assert bad.faults == 1
+    assert len(bad.calls) == 1
+    ticker.cancel(good)
+    ticker.stop()

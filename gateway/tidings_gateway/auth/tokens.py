@@ -131,7 +131,7 @@ class TokenVerifier:
 
     def _verified_claims(self, token: str) -> dict[str, Any]:
         try:
-            parts = extract_compact(token.encode("ascii"))
+            parts = extract_compact(token.encode("ascii"), registry=_ANY)
             header = parts.headers()
         except (JoseError, ValueError, TypeError, AttributeError, RecursionError):
             raise Unauthorized(Refusal.MALFORMED) from None
@@ -189,6 +189,9 @@ class _KeyRegistry(JWSRegistry):
     """The algorithms of one key. Unknown header members are ignored (RFC 7515 section 4); `jku`, `jwk` and `x5u` are
     never followed. No warning for EdDSA: RFC 9864 renamed it, issuers still write it."""
 
+    max_header_length = MAX_TOKEN_BYTES
+    """The token as a whole is bounded; a header with a certificate chain needs more than the library's 512 bytes."""
+
     def __init__(self, algorithms: frozenset[str]) -> None:
         super().__init__(algorithms=algorithms, strict_check_header=False)
         self._own = algorithms
@@ -197,6 +200,9 @@ class _KeyRegistry(JWSRegistry):
         if name not in self._own:
             raise Unauthorized(Refusal.ALGORITHM)
         return self.algorithms[name]
+
+
+_ANY = _KeyRegistry(frozenset())
 
 
 def _parse_claims(payload: bytes) -> dict[str, Any]:

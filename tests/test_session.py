@@ -203,7 +203,7 @@ async def test_a_writer_that_dies_ends_the_session() -> None:
     def broken(_: object) -> None:
         raise OSError("the transport is broken")
 
-    sink.send = broken  # type: ignore[method-assign]
+    sink.send = broken  # type: ignore[assignment,method-assign]
     sink.paused = False
     session.writable()
     await until(lambda: "failed" in sink.calls)

@@ -56,7 +56,7 @@ async def test_delay_shifts_without_serialising(proxy: FaultProxy) -> None:
     proxy.delay(200, "down")
     begin = time.monotonic()
     writer.write(b"a")
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # time: the second request follows the first within one delay
     writer.write(b"b")
     assert await reader.readexactly(2) == b"ab"
     assert 0.2 <= time.monotonic() - begin < 0.38

@@ -8,6 +8,7 @@ import random
 from typing import Any, cast
 
 import pytest
+from pydantic import SecretStr
 
 from tests.support.fakes import FakeBus, body, entry, page, position, turn
 from tests.support.tokens import SECRET, sign
@@ -33,7 +34,7 @@ class FakeSocket:
         self.held = 0
         self.bytes_written = 0
         self.last_received = clock.now
-        self.closed_with: tuple[int, str] | None = None
+        self._ended: tuple[int, str] | None = None
         self.frames: list[dict[str, Any]] = []
 
     def write(self, data: bytes) -> None:
@@ -47,7 +48,13 @@ class FakeSocket:
         return self.held
 
     def close(self, code: int, reason: str = "") -> None:
-        self.closed_with = (code, reason)
+        self._ended = (code, reason)
+
+    def ended(self) -> tuple[int, str] | None:
+        return self._ended
+
+    def code(self) -> int | None:
+        return self._ended[0] if self._ended else None
 
 
 class ManualTicker:
@@ -79,7 +86,7 @@ class Door:
     """One gateway of fakes, and connections to it."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = Settings(jwt_secret=[SECRET], api_key=["k" * 32], **settings)
+        self.settings = Settings(jwt_secret=(SecretStr(SECRET),), **settings)
         self.ticker = ManualTicker()
         self.bus = FakeBus()
         self.wall_ms = 1_700_000_000_000
@@ -150,9 +157,9 @@ async def test_the_server_says_nothing_before_hello() -> None:
     door.ticker.advance(4.9)
     door.heard_from(socket)
     assert socket.frames == []
-    assert socket.closed_with is None
+    assert socket.ended() is None
     door.ticker.advance(0.2)
-    assert socket.closed_with == (4408, "no hello")
+    assert socket.ended() == (4408, "no hello")
     assert socket.frames == []
     connection.closed(4408)
     assert door.gateway.connections == set()
@@ -183,8 +190,7 @@ async def test_no_or_bad_credentials_are_4401(hello: dict[str, Any]) -> None:
     door = Door()
     connection, socket = door.connect()
     say(connection, type="hello", **hello)
-    assert socket.closed_with is not None
-    assert socket.closed_with[0] == 4401
+    assert socket.code() == 4401
     assert socket.frames == []
 
 
@@ -197,8 +203,7 @@ async def test_a_credential_of_the_handshake_wins_over_the_hello() -> None:
     for credential, refused in (("nonsense", False), (None, True)):
         connection, socket = door.connect(credential, refused=refused)
         say(connection, type="hello", token=door.token())
-        assert socket.closed_with is not None
-        assert socket.closed_with[0] == 4401
+        assert socket.code() == 4401
 
 
 @pytest.mark.parametrize(
@@ -221,8 +226,7 @@ async def test_a_malformed_first_frame_is_4400(text: str) -> None:
     door = Door()
     connection, socket = door.connect()
     connection.text_received(text)
-    assert socket.closed_with is not None
-    assert socket.closed_with[0] == 4400
+    assert socket.code() == 4400
     connection.text_received(text)
 
 
@@ -231,13 +235,11 @@ async def test_a_second_hello_is_4400() -> None:
     door = Door()
     connection, socket = await door.open()
     say(connection, type="hello", token=door.token())
-    assert socket.closed_with is not None
-    assert socket.closed_with[0] == 4400
+    assert socket.code() == 4400
     connection, socket = door.connect()
     say(connection, type="hello", token=door.token("bob"))
     say(connection, type="hello", token=door.token("bob"))
-    assert socket.closed_with is not None
-    assert socket.closed_with[0] == 4400
+    assert socket.code() == 4400
 
 
 @pytest.mark.parametrize(
@@ -285,13 +287,13 @@ async def test_a_store_that_is_away_is_1013_with_a_time() -> None:
     connection, socket = door.connect()
     say(connection, type="hello", token=door.token())
     assert socket.frames == [{"type": "goodbye", "code": 1013, "retry_ms": 5000}]
-    assert socket.closed_with == (1013, "store away")
+    assert socket.ended() == (1013, "store away")
     door.bus.up = True
     connection, socket = door.connect()
     say(connection, type="hello", token=door.token())
     door.ticker.advance(5.1)
     assert socket.frames == [{"type": "goodbye", "code": 1013, "retry_ms": 5000}]
-    assert socket.closed_with == (1013, "store away")
+    assert socket.ended() == (1013, "store away")
     assert door.bus.wanted == []
 
 
@@ -307,11 +309,11 @@ async def test_heartbeats_come_with_the_position_and_want_an_answer() -> None:
     say(connection, type="heartbeat", position=position(1).decode())
     door.ticker.advance(16)
     assert [frame["type"] for frame in socket.frames].count("heartbeat") == 2
-    assert socket.closed_with is None
+    assert socket.ended() is None
     door.ticker.advance(8.8)
-    assert socket.closed_with is None
+    assert socket.ended() is None
     door.ticker.advance(0.2)
-    assert socket.closed_with == (4408, "heartbeat late")
+    assert socket.ended() == (4408, "heartbeat late")
 
 
 async def test_a_client_that_takes_nothing_is_1013_after_the_slow_timeout() -> None:
@@ -324,10 +326,10 @@ async def test_a_client_that_takes_nothing_is_1013_after_the_slow_timeout() -> N
     for seq in range(1, 600):
         door.hear(seq)
     door.ticker.advance(8)
-    assert socket.closed_with is None
+    assert socket.ended() is None
     door.ticker.advance(3.1)
     assert socket.frames[-1] == {"type": "goodbye", "code": 1013, "retry_ms": 5000}
-    assert socket.closed_with == (1013, "too slow")
+    assert socket.ended() == (1013, "too slow")
     assert door.bus.wanted == []
     connection.closed(1013)
 
@@ -343,7 +345,7 @@ async def test_a_slow_client_that_makes_progress_is_neither_slow_nor_dead() -> N
     for _ in range(12):
         door.ticker.advance(8)
         socket.held -= 1000
-        assert socket.closed_with is None
+        assert socket.ended() is None
     connection.closed(1006)
 
 
@@ -354,10 +356,9 @@ async def test_small_data_that_the_kernel_does_not_take_is_noticed_too() -> None
     socket.held = 500
     socket.bytes_written += 500
     door.ticker.advance(20.1)
-    assert socket.closed_with is None
+    assert socket.ended() is None
     door.ticker.advance(11.5)
-    assert socket.closed_with is not None
-    assert socket.closed_with[0] == 1013
+    assert socket.code() == 1013
 
 
 async def test_a_session_ends_when_its_token_does_and_auth_extends_it() -> None:
@@ -369,16 +370,16 @@ async def test_a_session_ends_when_its_token_does_and_auth_extends_it() -> None:
     await door.bus.answer(page(0, 0))
     door.wall_ms += 3_600_000
     door.ticker.advance(15)
-    assert socket.closed_with is None
+    assert socket.ended() is None
     door.wall_ms -= 3_600_000 - 15_000
     say(connection, type="auth", token=door.token(ttl_s=60))
     assert socket.frames[-1] == {"type": "auth", "expires_in_ms": 60_000}
     for _ in range(6):
         door.ticker.advance(10)
         door.heard_from(socket)
-    assert socket.closed_with is None
+    assert socket.ended() is None
     door.ticker.advance(10.1)
-    assert socket.closed_with == (4401, "token expired")
+    assert socket.ended() == (4401, "token expired")
 
 
 async def test_auth_of_another_user_is_4403_and_a_bad_one_4401() -> None:
@@ -386,12 +387,10 @@ async def test_auth_of_another_user_is_4403_and_a_bad_one_4401() -> None:
     door = Door()
     connection, socket = await door.open()
     say(connection, type="auth", token=door.token("bob"))
-    assert socket.closed_with is not None
-    assert socket.closed_with[0] == 4403
+    assert socket.code() == 4403
     connection, socket = await door.open("cem")
     say(connection, type="auth", token="nonsense")
-    assert socket.closed_with is not None
-    assert socket.closed_with[0] == 4401
+    assert socket.code() == 4401
 
 
 async def test_a_read_mark_is_answered_with_an_error_frame() -> None:
@@ -400,7 +399,7 @@ async def test_a_read_mark_is_answered_with_an_error_frame() -> None:
     connection, socket = await door.open()
     say(connection, type="read", id=position(1).decode())
     assert socket.frames[-1]["type"] == "error"
-    assert socket.closed_with is None
+    assert socket.ended() is None
 
 
 async def test_drain_flushes_then_says_goodbye_then_closes() -> None:
@@ -412,14 +411,14 @@ async def test_drain_flushes_then_says_goodbye_then_closes() -> None:
     door.hear(1)
     connection.drain(8000)
     door.hear(2)
-    assert socket.closed_with is None
+    assert socket.ended() is None
     socket.paused = False
     socket.held = 0
     connection.writable()
     await turn()
     assert [frame["type"] for frame in socket.frames][-2:] == ["event", "goodbye"]
     assert socket.frames[-1] == {"type": "goodbye", "code": 1012, "retry_ms": 8000}
-    assert socket.closed_with == (1012, "draining")
+    assert socket.ended() == (1012, "draining")
 
 
 async def test_a_drain_does_not_wait_for_ever_for_a_stuck_client() -> None:
@@ -431,7 +430,7 @@ async def test_a_drain_does_not_wait_for_ever_for_a_stuck_client() -> None:
     door.hear(1)
     connection.drain(8000)
     door.ticker.advance(5.1)
-    assert socket.closed_with == (1012, "draining")
+    assert socket.ended() == (1012, "draining")
 
 
 async def test_a_drain_before_hello_says_goodbye_at_once() -> None:
@@ -440,7 +439,7 @@ async def test_a_drain_before_hello_says_goodbye_at_once() -> None:
     connection, socket = door.connect()
     connection.drain(8000)
     assert socket.frames == [{"type": "goodbye", "code": 1012, "retry_ms": 8000}]
-    assert socket.closed_with == (1012, "draining")
+    assert socket.ended() == (1012, "draining")
 
 
 async def test_too_many_connections_are_4429_and_older_ones_untouched() -> None:
@@ -449,10 +448,9 @@ async def test_too_many_connections_are_4429_and_older_ones_untouched() -> None:
     _, first = await door.open()
     second, socket = door.connect()
     assert socket.frames == [{"type": "goodbye", "code": 4429, "retry_ms": 5000}]
-    assert socket.closed_with is not None
-    assert socket.closed_with[0] == 4429
+    assert socket.code() == 4429
     second.closed(4429)
-    assert first.closed_with is None
+    assert first.ended() is None
     assert len(door.gateway.connections) == 1
 
 

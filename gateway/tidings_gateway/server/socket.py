@@ -15,6 +15,7 @@ import socket as _socket
 import struct
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidings_gateway.core.closing import ABNORMAL, INBOUND_RATE, SERVER_FAULT
 from tidings_gateway.server.wire import (
     Fault,
     Inbound,
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
     from tidings_gateway.server.sockets import Sockets
 
 log = logging.getLogger("tidings.server")
-
-ABNORMAL = 1006
-"""No Close frame came or went (RFC 6455 7.1.5)."""
-INTERNAL_ERROR = 1011
-POLICY_VIOLATION = 1008
 
 READ_SLICE_BYTES = 1024
 """How much is parsed between two looks at the rate: a quarter megabyte of empty pings in one read would otherwise
@@ -95,7 +91,7 @@ class Socket(asyncio.Protocol):
         self._handler = handler
         # Only while something is half read: an idle socket pays for no parser. None for good once nothing is read.
         self._inbound: Inbound | None = None
-        self._code = ABNORMAL
+        self._code = ABNORMAL.code
         self._discarding = False
         self._pong_owed: bytes | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -190,7 +186,7 @@ class Socket(asyncio.Protocol):
                     self._parse(self._inbound, data[start : start + READ_SLICE_BYTES])
         if self._inbound is not None:
             if self._second_bytes > sockets.inbound_bytes_per_s:
-                self._refuse(POLICY_VIOLATION, "too many bytes per second")
+                self._refuse(INBOUND_RATE.code, INBOUND_RATE.reason)
             elif self._inbound.empty:
                 self._inbound = None
 
@@ -198,7 +194,7 @@ class Socket(asyncio.Protocol):
         frames, events = inbound.receive(data)
         self._second_frames += frames
         if self._second_frames > self._sockets.inbound_frames_per_s:
-            self._refuse(POLICY_VIOLATION, "too many frames per second")
+            self._refuse(INBOUND_RATE.code, INBOUND_RATE.reason)
             return
         for event in events:
             match event:
@@ -283,11 +279,11 @@ class Socket(asyncio.Protocol):
             callback(*args)
         except Exception:
             log.exception("a socket's handler failed; closing the socket")
-            self.close(INTERNAL_ERROR, "internal error")
+            self.close(SERVER_FAULT.code, SERVER_FAULT.reason)
 
 
-class _Gone:
-    """The handler of a socket whose handler has heard `closed`."""
+class Silent:
+    """A handler that says and hears nothing."""
 
     def opened(self, socket: Socket) -> None: ...
     def text_received(self, text: str) -> None: ...
@@ -296,4 +292,7 @@ class _Gone:
     def closed(self, code: int) -> None: ...
 
 
-_GONE = _Gone()
+SILENT = Silent()
+"""For a socket that is only made to be closed."""
+_GONE = Silent()
+"""For a socket whose handler has heard `closed`."""

@@ -13,6 +13,16 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import SERVER, Protocol
 from websockets.streams import StreamReader
 
+from tidings_gateway.core.closing import (
+    INBOUND_RATE,
+    NOT_UTF8,
+    PROTOCOL_ERROR,
+    SERVER_FAULT,
+    TOO_LARGE,
+    UNSUPPORTED,
+)
+from tidings_gateway.core.closing import Close as CloseRow
+
 if TYPE_CHECKING:
     from types import GeneratorType
 
@@ -48,6 +58,13 @@ class Fault(NamedTuple):
     code: int
     reason: str
 
+
+def _fault(close: CloseRow) -> Fault:
+    return Fault(close.code, close.reason)
+
+
+_FAULTS = {close.code: _fault(close) for close in (NOT_UTF8, TOO_LARGE, SERVER_FAULT)}
+"""What the parser itself finds. A protocol error is not here: its reason says which rule was broken."""
 
 Event = Text | Ping | PeerClose | Fault
 
@@ -90,7 +107,7 @@ class Inbound:
                     return len(frames), events
         if parser.parser_exc is not None:
             assert parser.close_sent is not None
-            events.append(Fault(int(parser.close_sent.code), parser.close_sent.reason))
+            events.append(_FAULTS.get(int(parser.close_sent.code), Fault(PROTOCOL_ERROR.code, str(parser.parser_exc))))
         return len(frames), events
 
     def _event(self, frame: Frame) -> Event | None:
@@ -108,9 +125,9 @@ class Inbound:
                     message, self._message = self._message, None
                     return _text(bytes(message))
                 if self._fragments >= self._max_fragments:
-                    return Fault(1008, "too many fragments")
+                    return _fault(INBOUND_RATE)
             case Opcode.BINARY:
-                return Fault(1003, "text frames only")
+                return _fault(UNSUPPORTED)
             case Opcode.PING:
                 return Ping(bytes(frame.data))
             case Opcode.CLOSE:
@@ -138,4 +155,4 @@ def _text(message: bytes) -> Text | Fault:
     try:
         return Text(message.decode())
     except UnicodeDecodeError:
-        return Fault(1007, "text must be UTF-8")
+        return _fault(NOT_UTF8)

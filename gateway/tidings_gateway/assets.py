@@ -53,6 +53,19 @@ def load_asset(name: str) -> Asset:
     return Asset(name, body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
+def client_files() -> dict[str, Asset]:
+    """The browser client: `tidings.js`, the modules it imports, and its types if there are any, by file name.
+
+    Blocking. Raises `MissingAsset` when there is no `tidings.js`.
+    """
+    root = web_directory()
+    names = sorted(path.name for pattern in ("*.js", "*.d.ts") for path in root.glob(pattern))
+    found = {name: load_asset(name) for name in names if not name.endswith((".test.js", ".config.js"))}
+    if "tidings.js" not in found:
+        raise MissingAsset("tidings.js")
+    return found
+
+
 def load_directory(name: str) -> dict[str, Asset]:
     """Every file below a directory, by its path relative to it."""
     root = web_directory() / name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute, Route
 
-from tidings_gateway.assets import load_asset
+from tidings_gateway.assets import client_files
 from tidings_gateway.auth.apikeys import ApiKeys
 from tidings_gateway.http.client_js import asset_route
 from tidings_gateway.http.health import Health, livez, readyz
@@ -17,8 +17,6 @@ from tidings_gateway.http.publish import Publishing, PublishRoutes
 if TYPE_CHECKING:
     from tidings_gateway.auth.origin import OriginPolicy
     from tidings_gateway.settings import Settings
-
-CLIENT_FILES = ("tidings.js", "machine.js")
 
 
 def http_routes(
@@ -39,5 +37,5 @@ def http_routes(
         Route("/v1/publish", publishing.publish, methods=["POST"]),
         Route("/v1/position", publishing.position, methods=["GET"]),
         Route("/v1/ws", websocket_over_http(origins), methods=["GET"]),
-        *(Route(f"/{name}", asset_route(load_asset(name)), methods=["GET"]) for name in CLIENT_FILES),
+        *(Route(f"/{name}", asset_route(asset), methods=["GET"]) for name, asset in client_files().items()),
     ]

@@ -110,6 +110,11 @@ class Settings(BaseModel):
         "", "A path before every route, such as /push, for a proxy that does not strip it."
     )
 
+    trusted_proxies: str = row(
+        "127.0.0.1,::1",
+        "Addresses or networks, comma separated, whose X-Forwarded-For and X-Forwarded-Proto are believed.",
+    )
+
     jwt_secret: Secrets = secret_row(
         "HS256 secrets of at least 32 bytes, comma separated or a JSON list: the first signs, all verify, "
         "so that a secret can be replaced without logging anybody out."

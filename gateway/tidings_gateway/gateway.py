@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,8 +9,6 @@ from typing import TYPE_CHECKING
 from tidings_gateway.core import frames
 
 if TYPE_CHECKING:
-    import asyncio
-
     from tidings_gateway.auth.origin import OriginPolicy
     from tidings_gateway.auth.tokens import TokenVerifier
     from tidings_gateway.core.closing import Close
@@ -28,20 +25,17 @@ class Gateway:
     id: str
     """Names this process; session ids begin with it."""
     settings: Settings
-    loop: asyncio.AbstractEventLoop
     hub: Hub
     ticker: Ticker
     limits: Limits
     tokens: TokenVerifier
     origins: OriginPolicy
-    rng: random.Random
     connections: set[WebSocketConnection] = field(default_factory=set)
     """Bounded by `max_connections`, checked when a connection opens."""
     _sessions: int = 0
 
     def now(self) -> float:
-        """The loop's monotonic time, in seconds: what every deadline is measured by."""
-        return self.loop.time()
+        return self.ticker.now()
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -22,7 +22,7 @@ class Timed(Protocol):
     def __hash__(self) -> int: ...
 
     def due(self, now: float) -> float | None:
-        """Called at the deadline with the loop's time (s). Returns the next deadline, or None for none."""
+        """Called at the deadline with `Ticker.now`. Returns the next deadline, or None for none."""
         ...
 
     def fault(self) -> None:
@@ -31,14 +31,26 @@ class Timed(Protocol):
 
 
 class Ticker:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._wheel: Wheel[Timed] = Wheel(TICK_MS, loop.time() * 1000)
+    """Made anywhere; started, and from then on used, in the event loop.
+
+    Its clock is the loop's, which sockets note their last byte by too. Another one, however monotonic, would not do:
+    uvloop's has a resolution of 1 ms, so an answer could seem older than the question.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wheel: Wheel[Timed] = Wheel(TICK_MS, 0)
         self._handle: asyncio.TimerHandle | None = None
 
+    def now(self) -> float:
+        """What every deadline is measured by: monotonic, in seconds."""
+        assert self._loop is not None
+        return self._loop.time()
+
     def start(self) -> None:
-        if self._handle is None:
-            self._handle = self._loop.call_later(TICK_MS / 1000, self._tick)
+        self._loop = asyncio.get_running_loop()
+        self._wheel = Wheel(TICK_MS, self.now() * 1000)
+        self._handle = self._loop.call_later(TICK_MS / 1000, self._tick)
 
     def stop(self) -> None:
         if self._handle is not None:
@@ -46,19 +58,19 @@ class Ticker:
             self._handle = None
 
     def schedule(self, item: Timed, at: float) -> None:
-        """(Re)schedule the item's one deadline at the loop's time `at`, in seconds."""
+        """(Re)schedule the item's one deadline: `at` is in seconds, as `now` gives them."""
         self._wheel.schedule(item, at * 1000)
 
     def cancel(self, item: Timed) -> None:
         self._wheel.cancel(item)
 
     def _tick(self) -> None:
+        assert self._loop is not None
         # Re-armed first: a fault in one item must never stop the clock of all others.
         self._handle = self._loop.call_later(TICK_MS / 1000, self._tick)
-        for item in self._wheel.advance(self._loop.time() * 1000):
-            now = self._loop.time()
+        for item in self._wheel.advance(self.now() * 1000):
             try:
-                again = item.due(now)
+                again = item.due(self.now())
                 if again is not None:
                     self.schedule(item, again)
             except Exception:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from typing import Any, cast
@@ -104,13 +103,11 @@ class Door:
         self.gateway = TimedGateway(
             id="gw1",
             settings=self.settings,
-            loop=asyncio.get_running_loop(),
             hub=self.hub,
             ticker=cast(Ticker, self.ticker),
             limits=Limits(256, 262_144, 128, 131_072, random.Random(1)),
             tokens=TokenVerifier(secrets=[SECRET], clock=lambda: self.wall_ms / 1000, leeway_s=10),
             origins=OriginPolicy([]),
-            rng=random.Random(1),
         )
 
     def token(self, user: str = "ann", ttl_s: int = 900) -> str:

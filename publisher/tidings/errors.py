@@ -7,6 +7,7 @@
     │   ├── InvalidPosition                   not a position
     │   ├── InvalidEvent                      not publishable: carries the path of the bad value
     │   ├── InvalidUser                       not a user id
+    │   ├── InvalidTopic                      not a topic name
     │   └── InvalidSetting                    an argument or TIDINGS_* variable that makes no sense
     ├── BadRecord                             a message on a user's channel that is no record
     ├── MissingExtra (also an ImportError)    an optional dependency is not installed
@@ -61,6 +62,14 @@ class InvalidUser(InvalidInput):
     def __init__(self, user: object) -> None:
         super().__init__(f"not a user id (1 to 128 of A-Z a-z 0-9 . _ ~ @ : + = -): {shown(user)}")
         self.user = user
+
+
+class InvalidTopic(InvalidInput):
+    """`topic` is not a topic name (1 to 64 of ``A-Z a-z 0-9 . _ : -``)."""
+
+    def __init__(self, topic: object) -> None:
+        super().__init__(f"not a topic name (1 to 64 of A-Z a-z 0-9 . _ : -): {shown(topic)}")
+        self.topic = topic
 
 
 class InvalidSetting(InvalidInput):

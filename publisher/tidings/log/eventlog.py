@@ -23,6 +23,7 @@ from tidings.log.script import APPEND, READ, SCRIPTS, Command, Script
 __all__ = [
     "APPEND",
     "DEFAULT_LIMITS",
+    "GENERATED_KEY",
     "PAGE_BYTES",
     "PAGE_EVENTS",
     "READ",
@@ -45,6 +46,12 @@ Failover = Literal["trust", "resync"]
 
 PAGE_EVENTS = 128
 PAGE_BYTES = 131072
+
+GENERATED_KEY = "~auto~"
+"""How an idempotency key begins that a publisher made up for its own retries."""
+GENERATED_KEY_TTL_S = 900
+"""Such a key is remembered only so long: no retry comes later, and every publish makes one. A day of them would take
+more memory than the events."""
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _EPOCH_CHARS = 8
@@ -103,8 +110,11 @@ def append_command(
     """Store `body` (an event already checked and encoded) as the next entry. `epoch` is used only if the log must begin
     anew. Raises `InvalidUser`, and `InvalidEvent` for a bad idempotency key."""
     keys = [names.meta(user), names.log(user)]
+    remember_s = limits.idempotency_ttl_s
     if idempotency_key is not None:
         keys.append(names.idem(user, idempotency_key))
+        if idempotency_key.startswith(GENERATED_KEY):
+            remember_s = min(remember_s, GENERATED_KEY_TTL_S)
     args = (
         names.channel(user),
         body,
@@ -113,7 +123,7 @@ def append_command(
         b"%d" % limits.max_events,
         b"%d" % limits.log_ttl_s,
         b"%d" % limits.meta_ttl_s,
-        b"%d" % limits.idempotency_ttl_s,
+        b"%d" % remember_s,
     )
     return Command(APPEND, tuple(keys), args)
 

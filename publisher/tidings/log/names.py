@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 
-from tidings.errors import InvalidEvent, InvalidSetting, InvalidUser
+from tidings.errors import InvalidEvent, InvalidSetting, InvalidTopic, InvalidUser
 
 _USER = re.compile(r"[A-Za-z0-9._~@:+=-]{1,128}", re.ASCII)
+_TOPIC = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,32}", re.ASCII)
 _IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,128}", re.ASCII)
 
@@ -21,6 +22,13 @@ def check_user(user: object) -> str:
     if not isinstance(user, str) or _USER.fullmatch(user) is None:
         raise InvalidUser(user)
     return user
+
+
+def check_topic(topic: object) -> str:
+    """Return `topic` if it is a topic name; raises `InvalidTopic` otherwise."""
+    if not isinstance(topic, str) or _TOPIC.fullmatch(topic) is None:
+        raise InvalidTopic(topic)
+    return topic
 
 
 def check_prefix(prefix: object) -> str:

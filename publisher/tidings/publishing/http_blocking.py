@@ -1,0 +1,200 @@
+"""Exchanges with a gateway over HTTP/1.1, blocking, with the standard library only; safe from many threads and after a
+fork. Connections are kept alive. Proxies named in the environment are not used."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import selectors
+import socket
+import ssl
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from tidings.errors import InvalidSetting
+from tidings.publishing.http_wire import HttpAnswer, HttpRequest
+from tidings.publishing.per_process import PerProcess
+from tidings.publishing.plan import Failure, Outcome
+
+MAX_ANSWER_BYTES = 4_194_304
+_CHUNK_BYTES = 65_536
+_SHOWN_CHARS = 160
+
+
+class BlockingHttp:
+    """At most `max_connections` exchanges at a time. Raises `InvalidSetting` for a URL that is none."""
+
+    def __init__(self, url: str, max_connections: int) -> None:
+        self._at = _parse(url)
+        self._max_connections = max_connections
+        self._tls = ssl.create_default_context() if self._at.secure else None
+        self._pools = PerProcess(lambda: _Pool(max_connections), _Pool.drain)
+
+    def run(self, request: HttpRequest, timeout_s: float) -> Outcome:
+        """Never raises for what happens on the way: the outcome says it."""
+        end = time.monotonic() + timeout_s
+        pool = self._pools.get()
+        if not pool.slots.acquire(timeout=timeout_s):
+            return Outcome(failure=Failure(f"all {self._max_connections} connections to the gateway were busy", "busy"))
+        try:
+            return self._exchange(pool, request, end)
+        finally:
+            pool.slots.release()
+
+    def _exchange(self, pool: _Pool, request: HttpRequest, end: float) -> Outcome:
+        sent, reusable = False, False
+        connection = pool.take()
+        try:
+            if connection is None:
+                connection = self._connect(end)
+            connection.sock.end = end
+            sent = True
+            path = self._at.path + request.path
+            connection.request(request.method, path, body=request.body, headers=dict(request.headers))
+            response = connection.getresponse()
+            body = _read(response)
+            if len(body) > MAX_ANSWER_BYTES:
+                return Outcome(failure=Failure("the answer has no end", "bad_answer", sent=True, final=True))
+            reusable = not response.will_close
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return Outcome([HttpAnswer(response.status, headers, body)])
+        except TimeoutError:
+            doing = "waiting for the answer" if sent else "connecting"
+            return Outcome(failure=Failure(f"the gateway took too long: time ran out {doing}", "timeout", sent=sent))
+        except ssl.SSLCertVerificationError as error:
+            why = f"the TLS certificate of {self._at.host} is not trusted: {error.verify_message}"
+            return Outcome(failure=Failure(why, "tls", final=True))
+        except (OSError, http.client.HTTPException) as error:
+            text = str(error)[:_SHOWN_CHARS] or type(error).__name__
+            if sent:
+                return Outcome(failure=Failure(f"the connection broke before the answer came: {text}", sent=True))
+            return Outcome(failure=Failure(f"the gateway cannot be reached at {self._at.host}: {text}"))
+        finally:
+            if connection is not None and not (reusable and pool.give(connection)):
+                connection.close()
+
+    def _connect(self, end: float) -> http.client.HTTPConnection:
+        connection: http.client.HTTPConnection
+        if self._tls is not None:
+            connection = http.client.HTTPSConnection(
+                self._at.host, self._at.port, timeout=_left(end), context=self._tls
+            )
+        else:
+            connection = http.client.HTTPConnection(self._at.host, self._at.port, timeout=_left(end))
+        connection.connect()
+        # request() would open a new connection in silence when this one is gone.
+        connection.auto_open = 0
+        connection.sock = _DeadlineSocket(connection.sock, end)
+        return connection
+
+    def close(self) -> None:
+        """Closes the idle connections; those in use close when their exchange ends."""
+        pool = self._pools.get()
+        pool.closed = True
+        pool.drain()
+
+
+class _Address:
+    def __init__(self, secure: bool, host: str, port: int, path: str) -> None:
+        self.secure, self.host, self.port, self.path = secure, host, port, path
+
+
+def _parse(url: str) -> _Address:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InvalidSetting("url", url, "is not a URL such as https://push.example.com") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidSetting("url", url, "must be http://HOST or https://HOST, perhaps with a port and a base path")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise InvalidSetting(
+            "url", "(not shown)", "must not hold a user, a query or a fragment; the key goes in api_key"
+        )
+    secure = parts.scheme == "https"
+    return _Address(secure, parts.hostname, port or (443 if secure else 80), parts.path.rstrip("/"))
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    body = bytearray()
+    while len(body) <= MAX_ANSWER_BYTES and (chunk := response.read(_CHUNK_BYTES)):
+        body += chunk
+    return bytes(body)
+
+
+def _left(end: float) -> float:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class _DeadlineSocket:
+    """A socket whose every operation must be over by `end`: a timeout per operation lets an answer that comes byte by
+    byte take for ever."""
+
+    def __init__(self, sock: socket.socket, end: float) -> None:
+        self.sock = sock
+        self.end = end
+
+    def sendall(self, data: Any) -> None:
+        self.sock.settimeout(_left(self.end))
+        self.sock.sendall(data)
+
+    def makefile(self, *_: Any) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self), _CHUNK_BYTES)
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def is_quiet(self) -> bool:
+        """Nothing was asked, so anything to read is the end of the connection, or worse."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.sock, selectors.EVENT_READ)
+            return not selector.select(0)
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, owner: _DeadlineSocket) -> None:
+        self._owner = owner
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._owner.sock.settimeout(_left(self._owner.end))
+        return self._owner.sock.recv_into(buffer)
+
+
+class _Pool:
+    def __init__(self, size: int) -> None:
+        self.slots = threading.BoundedSemaphore(size)
+        self.closed = False
+        self._idle: list[Any] = []  # append and pop are atomic
+
+    def take(self) -> Any:
+        """An idle connection that is still good, or None."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if connection.sock is not None and connection.sock.is_quiet():
+                return connection
+            connection.close()
+        return None
+
+    def give(self, connection: Any) -> bool:
+        if not self.closed:
+            self._idle.append(connection)
+        return not self.closed
+
+    def drain(self) -> None:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break
+            connection.close()

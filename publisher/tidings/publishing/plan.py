@@ -1,0 +1,177 @@
+"""The plan of a publish: what to exchange, what to repeat and when, when to give up.
+
+Pure: a generator that yields steps and is sent what came of them; clock and randomness are arguments. Over Redis or
+HTTP, blocking or not, it is the same plan.
+
+Theory of operation. All calls of one plan share one deadline. They are exchanged in order, as many at a time as the
+wire takes; what must be repeated is repeated, in order, before anything behind it, after a pause with full jitter. A
+call whose answer was lost is in doubt, for good: it is repeated if that is safe (it has an idempotency key, so that it
+is stored once), and the error of a call that never got its answer says that its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tidings.errors import PublishError
+from tidings.log.receipt import Receipt
+from tidings.publishing.message import Call, Publish
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 0.5
+SHORTEST_ATTEMPT_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Send `request` and wait for all its answers, `timeout_s` in all, connecting included."""
+
+    request: Any
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exchange that broke off. `sent`: something may have reached the other side. `final`: trying again is of no
+    use."""
+
+    why: str
+    code: str = "unavailable"
+    sent: bool = False
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an exchange: the answers that arrived, in order, and why there are no more."""
+
+    answers: Sequence[Any] = ()
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call that did not succeed this time. `again`: the plan may repeat it by itself. `at_once`: without a pause,
+    since it is known not to have run. `retryable`: the caller may, later. `in_doubt`: it may have been done."""
+
+    why: str
+    code: str
+    again: bool = False
+    at_once: bool = False
+    retryable: bool = False
+    in_doubt: bool = False
+    retry_after_s: float | None = None
+
+
+def refusal_of(failure: Failure, call: Call) -> Refusal:
+    """What a broken-off exchange means for a call that got no answer."""
+    return Refusal(
+        failure.why,
+        failure.code,
+        again=not failure.final and (call.repeatable or not failure.sent),
+        retryable=not failure.final,
+        in_doubt=failure.sent and isinstance(call, Publish),
+    )
+
+
+Verdict = Receipt | str | Refusal
+Done = Receipt | str | PublishError
+
+
+class Wire(Protocol):
+    """How calls are written and answers read. One per plan: it may remember things between the attempts."""
+
+    def request(self, calls: Sequence[Call]) -> tuple[Any, int]:
+        """The request for the first calls, and how many of them it covers (at least one)."""
+
+    def verdicts(self, calls: Sequence[Call], outcome: Outcome) -> list[Verdict]:
+        """One for each of the calls the request covered."""
+
+
+def plan(
+    calls: Sequence[Call],
+    wire: Wire,
+    *,
+    deadline_s: float,
+    clock: Callable[[], float],
+    rng: random.Random,
+) -> Generator[Exchange | Sleep, Outcome | None, list[Done]]:
+    """The results, one per call in order. `clock` counts seconds and never goes back."""
+    end = clock() + deadline_s
+    done: list[Done | None] = [None] * len(calls)
+    doubted = [False] * len(calls)
+    last: list[Refusal] = [_NOT_TRIED] * len(calls)
+    todo = list(range(len(calls)))
+    attempt = 0
+    rushed = False
+    while todo:
+        again: list[int] = []
+        while todo and not again and (left := end - clock()) > 0:
+            waiting = [calls[index] for index in todo]
+            request, count = wire.request(waiting)
+            covered, todo = todo[:count], todo[count:]
+            outcome = yield Exchange(request, _share(left, waiting[:count]))
+            assert outcome is not None
+            for index, verdict in zip(covered, wire.verdicts(waiting[:count], outcome), strict=True):
+                if not isinstance(verdict, Refusal):
+                    done[index] = verdict
+                    continue
+                doubted[index] |= verdict.in_doubt
+                last[index] = verdict
+                if verdict.again:
+                    again.append(index)
+                else:
+                    done[index] = _error(calls[index], verdict, doubted[index])
+        todo = again + todo
+        if not todo:
+            break
+        pause = 0.0
+        if again and not rushed and all(last[index].at_once for index in again):
+            rushed = True
+        else:
+            pause = _pause(attempt, rng, (last[index].retry_after_s for index in again))
+            attempt += 1
+        if not again or clock() + pause >= end:
+            for index in todo:
+                done[index] = _error(calls[index], last[index], doubted[index])
+            break
+        if pause:
+            yield Sleep(pause)
+    return [result for result in done if result is not None]
+
+
+_NOT_TRIED = Refusal("the deadline passed before it was sent", "deadline", again=True, retryable=True)
+
+
+def _share(left: float, calls: Sequence[Call]) -> float:
+    """How long one attempt may take. Half of what is left, so that one dead connection does not eat the whole deadline;
+    all of it when a second attempt is impossible anyway."""
+    if all(call.repeatable for call in calls):
+        return max(left / 2, min(left, SHORTEST_ATTEMPT_S))
+    return left
+
+
+def _pause(attempt: int, rng: random.Random, asked_for: Iterable[float | None]) -> float:
+    # Full jitter: many publishers that failed at the same moment must not come back at the same moment.
+    # That holds for a time they were all told to wait, too.
+    pause = rng.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt, 10)))
+    return pause + max((seconds for seconds in asked_for if seconds is not None), default=0.0)
+
+
+def _error(call: Call, refusal: Refusal, doubted: bool) -> PublishError:
+    return PublishError(
+        refusal.why,
+        code=refusal.code,
+        retryable=refusal.retryable,
+        outcome_unknown=doubted,
+        retry_after_s=refusal.retry_after_s,
+        idempotency_key=call.idempotency_key,
+    )

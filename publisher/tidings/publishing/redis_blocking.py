@@ -1,0 +1,129 @@
+"""Exchanges with Redis, blocking; safe from many threads and after a fork."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import redis.connection
+
+from tidings.publishing.per_process import PerProcess
+from tidings.publishing.plan import Failure, Outcome
+from tidings.publishing.redis_link import (
+    ANSWERED,
+    BROKEN,
+    connection_class_and_arguments,
+    failure_of,
+    is_stale,
+    server_error,
+)
+from tidings.publishing.redis_wire import RedisRequest
+
+
+class BlockingRedis:
+    """At most `max_connections` exchanges at a time, each on a connection of its own, opened when first needed. More
+    wait their turn, within their own timeout."""
+
+    def __init__(self, url: str, max_connections: int) -> None:
+        self._kind, self._arguments = connection_class_and_arguments(url, redis.connection)
+        self._max_connections = max_connections
+        # A child only closes its copies of the parent's sockets; redis-py shuts down those of its own process alone.
+        self._pools = PerProcess(lambda: _Pool(max_connections), _Pool.drain)
+
+    def run(self, request: RedisRequest, timeout_s: float) -> Outcome:
+        """Never raises for what happens on the way: the outcome says it."""
+        end = time.monotonic() + timeout_s
+        pool = self._pools.get()
+        if not pool.slots.acquire(timeout=timeout_s):
+            return Outcome(failure=Failure(f"all {self._max_connections} connections to Redis were busy", "busy"))
+        try:
+            return self._exchange(pool, request, end)
+        finally:
+            pool.slots.release()
+
+    def _exchange(self, pool: _Pool, request: RedisRequest, end: float) -> Outcome:
+        replies: list[Any] = []
+        failure = None
+        sent, whole, doing = False, False, "connecting"
+        connection = pool.take()
+        try:
+            if connection is None:
+                connection = self._kind(**self._arguments)
+                connection.socket_connect_timeout = connection.socket_timeout = _left(end)
+                connection.connect()
+            packed = connection.pack_commands(request.commands)
+            _limit(connection, end)
+            sent, doing = True, "sending"
+            connection.send_packed_command(packed, check_health=False)
+            doing = "waiting for the answer"
+            while len(replies) < len(request.commands):
+                _limit(connection, end)
+                try:
+                    replies.append(connection.read_response())
+                except ANSWERED as error:
+                    replies.append(server_error(error))
+            whole = True
+        except BROKEN as error:
+            failure = failure_of(error, sent=sent, doing=doing)
+        finally:
+            # Also on KeyboardInterrupt: a connection with an unread reply would hand it to the next caller.
+            if connection is not None and (not whole or not pool.give(connection)):
+                connection.disconnect()
+        if is_stale(replies):
+            pool.drain()
+        return Outcome(replies[request.preparing :], failure)
+
+    def close(self) -> None:
+        """Closes the idle connections; those in use close when their exchange ends."""
+        pool = self._pools.get()
+        pool.closed = True
+        pool.drain()
+
+
+class _Pool:
+    def __init__(self, size: int) -> None:
+        self.slots = threading.BoundedSemaphore(size)
+        self.closed = False
+        self._idle: list[Any] = []  # append and pop are atomic
+
+    def take(self) -> Any:
+        """An idle connection that is still good, or None. The one used last comes first, so that the others can age."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            try:
+                # Nothing was asked, so anything to read is the end of the connection, or worse.
+                if not connection.can_read(timeout=0):
+                    return connection
+            except BROKEN:
+                pass
+            connection.disconnect()
+        return None
+
+    def give(self, connection: Any) -> bool:
+        if not self.closed:
+            self._idle.append(connection)
+        return not self.closed
+
+    def drain(self) -> None:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break
+            connection.disconnect()
+
+
+def _left(end: float) -> float:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _limit(connection: Any, end: float) -> None:
+    # redis-py's own timeout counts anew with every read; the deadline is for all of them together.
+    connection._sock.settimeout(_left(end))

@@ -29,14 +29,14 @@ in which nothing more will be read although the log has more.
     DEAF      -               -          DUE        -         -
     DUE       -               DEAF       DUE        READING   -
     READING   hold, or 1)     ADRIFT     OUTDATED   -         -      LIVE, DUE, PAUSED 2)  PAUSED
-    OUTDATED  -               ADRIFT     OUTDATED   -         -      DUE, PAUSED 3)        DUE
+    OUTDATED  -               ADRIFT     OUTDATED   -         -      DUE, PAUSED 3)        DUE, PAUSED 3)
     ADRIFT    -               -          OUTDATED   -         -      DEAF                  DEAF
     PAUSED    -               DEAF       DUE        -         DUE
     LIVE      send, drop, 4)  DEAF       DUE        -         -
 
     1)  more than the bound: all held are forgotten, OUTDATED
     2)  LIVE when the page reached its top and the held records follow it without a break, within the budget;
-        otherwise DUE, or PAUSED after `MAX_FUTILE_READS` pages in a row that brought nothing
+        otherwise DUE, or PAUSED after `MAX_FUTILE_READS` in a row that brought nothing
     3)  as 2), but never LIVE
     4)  it follows: send. A duplicate (mine, or below mine in my epoch): drop. Anything else, or no room: DUE
 
@@ -59,7 +59,7 @@ from tidings_gateway.core.frames import EVENT_OVERHEAD_BYTES
 from tidings_gateway.core.outbox import Budget
 
 MAX_FUTILE_READS: Final = 3
-"""Pages in a row that sent nothing and settled nothing, before the next read has to wait. A store that contradicts
+"""Reads in a row that sent nothing and settled nothing, before the next read has to wait. A store that contradicts
 itself, or a stream of records that belong to no log, must not become a loop of reads."""
 
 
@@ -301,12 +301,10 @@ class Feed:
         if not self._awaits(read_id):
             return _NOTHING
         self._forget()
-        if self.state is not _READING:
-            # It was asked over a link that is gone, so that its failure says nothing about this one.
-            self.state = _DEAF if self.state is _ADRIFT else _DUE
-            return _NOTHING
-        self._futile += 1
-        return (self._pause(),)
+        effects: list[Effect] = []
+        # One that was asked over an earlier link says nothing about this one, so the next read need not wait.
+        self._go_on(effects, progress=False, at_once=self.state is not _READING)
+        return effects
 
     # The parts.
 
@@ -375,18 +373,15 @@ class Feed:
             self.synced = True
             effects.append(Synced(self.position, self.replayed))
 
-    def _go_on(self, effects: list[Effect], *, progress: bool) -> None:
+    def _go_on(self, effects: list[Effect], *, progress: bool, at_once: bool = True) -> None:
         self._futile = 0 if progress else self._futile + 1
         if self.state is _ADRIFT:
             self.state = _DEAF
-        elif self._futile < MAX_FUTILE_READS:
+        elif at_once and self._futile < MAX_FUTILE_READS:
             self.state = _DUE
         else:
-            effects.append(self._pause())
-
-    def _pause(self) -> RetryLater:
-        self.state = _PAUSED
-        return RetryLater(self._futile - 1)
+            self.state = _PAUSED
+            effects.append(RetryLater(self._futile - 1))
 
 
 def _cost(record: DurableRecord) -> int:

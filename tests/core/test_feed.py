@@ -1,0 +1,599 @@
+"""The feed, one promise at a time. Every interleaving of them is `test_feed_schedules` and `test_feed_machine`."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.support.modellog import ModelLog, Truth
+from tidings.log.page import Page, ResyncReason
+from tidings.log.record import DurableRecord
+from tidings_gateway.core.feed import (
+    MAX_FUTILE_READS,
+    Effects,
+    Feed,
+    Opened,
+    ReadAfter,
+    Resync,
+    RetryLater,
+    Send,
+    State,
+    Synced,
+    is_sound,
+)
+from tidings_gateway.core.outbox import Budget
+
+PLENTY = Budget(10_000, 100_000_000)
+
+
+def new_feed(
+    position: bytes | None = None, *, last: int = 0, invalid: bool = False, held: int = 100, held_bytes: int = 100_000
+) -> Feed:
+    return Feed(position, last=last, invalid=invalid, held_max_events=held, held_max_bytes=held_bytes)
+
+
+def new_log(entries: int = 0) -> ModelLog:
+    log = ModelLog(Truth())
+    for index in range(entries):
+        log.append(b"old %d" % index)
+    return log
+
+
+def issued(effects: Effects) -> ReadAfter:
+    assert len(effects) == 1
+    effect = effects[0]
+    assert isinstance(effect, ReadAfter)
+    return effect
+
+
+def answer(feed: Feed, log: ModelLog, read: ReadAfter, *, limit: int = 100, budget: Budget = PLENTY) -> Effects:
+    return feed.page(log.read_after(read.position, last=read.last, limit=limit), read.read_id, budget=budget)
+
+
+def live_feed(log: ModelLog) -> Feed:
+    feed = new_feed()
+    answer(feed, log, issued(feed.link_back(1, room=True)))
+    assert feed.live
+    return feed
+
+
+def catch_up(feed: Feed, log: ModelLog) -> list[object]:
+    """Answer reads until the feed is live."""
+    effects: list[object] = []
+    for _ in range(100):
+        if feed.live:
+            return effects
+        effects += answer(feed, log, issued(feed.has_room()))
+    raise AssertionError("never live")
+
+
+class TestStart:
+    def test_nothing_is_read_before_the_subscription_is_confirmed(self) -> None:
+        """Otherwise an event between the read and the subscription would be lost without a trace."""
+        feed = new_feed()
+        assert feed.has_room() == ()
+        assert not feed.opened
+        assert issued(feed.link_back(1, room=True)) == ReadAfter(1, None, 0)
+
+    def test_without_a_position_it_starts_at_the_top(self) -> None:
+        """resumed false, nothing replayed, and synced at once."""
+        log = new_log(3)
+        feed = new_feed()
+        effects = answer(feed, log, issued(feed.link_back(1, room=True)))
+        assert effects == [Opened(False, log.top), Synced(log.top, 0)]
+        assert feed.live
+
+    def test_a_user_without_events_has_a_position(self) -> None:
+        """So that a client can resume before it ever received anything."""
+        log = new_log()
+        feed = live_feed(log)
+        again = new_feed(feed.position)
+        first = log.append(b"first")
+        effects = answer(again, log, issued(again.link_back(1, room=True)))
+        assert effects == [Opened(True, feed.position), Send(first, True), Synced(first.position, 1)]
+
+    def test_resume_replays_what_was_missed(self) -> None:
+        """From the position asked for, marked as replay, counted in synced."""
+        log = new_log(2)
+        position = log.top
+        missed = [log.append(b"%d" % index) for index in range(3)]
+        feed = new_feed(position)
+        effects = answer(feed, log, issued(feed.link_back(1, room=True)))
+        assert effects == [Opened(True, position), *(Send(r, True) for r in missed), Synced(log.top, 3)]
+
+    def test_resume_twice_with_nothing_between(self) -> None:
+        log = new_log(2)
+        for _ in range(2):
+            feed = new_feed(log.top)
+            effects = answer(feed, log, issued(feed.link_back(1, room=True)))
+            assert effects == [Opened(True, log.top), Synced(log.top, 0)]
+
+    def test_the_last_n(self) -> None:
+        """resumed false; the position is before the oldest replayed; N counts only in the first read."""
+        log = new_log()
+        records = [log.append(b"%d" % index) for index in range(5)]
+        feed = new_feed(last=3)
+        read = issued(feed.link_back(1, room=True))
+        assert read.last == 3
+        effects = list(answer(feed, log, read, limit=2))
+        assert effects == [Opened(False, records[1].position), Send(records[2], True), Send(records[3], True)]
+        read = issued(feed.has_room())
+        assert read == ReadAfter(2, records[3].position, 0)
+        assert answer(feed, log, read) == [Send(records[4], True), Synced(log.top, 3)]
+
+    def test_a_position_wins_over_the_last_n(self) -> None:
+        assert issued(new_feed(b"Abcdefgh.0-0", last=7).link_back(1, room=True)).last == 0
+
+    @pytest.mark.parametrize("reason", list(ResyncReason))
+    def test_a_position_that_cannot_be_proved(self, reason: ResyncReason) -> None:
+        """resumed false at the top, then the resync with the same position, then synced."""
+        top = b"Abcdefgh.9-1"
+        feed = new_feed(b"Abcdefgh.2-2")
+        read = issued(feed.link_back(1, room=True))
+        effects = feed.page(Page(top, top, reason=reason, missed=7), read.read_id, budget=PLENTY)
+        assert effects == [Opened(False, top), Resync(reason, top, 7), Synced(top, 0)]
+
+    def test_what_is_no_position_is_a_resync(self) -> None:
+        """Never a close, and never 'from now' in disguise."""
+        log = new_log(2)
+        feed = new_feed(b"garbage", invalid=True, last=5)
+        read = issued(feed.link_back(1, room=True))
+        assert (read.position, read.last) == (None, 0)
+        effects = answer(feed, log, read)
+        assert effects == [Opened(False, log.top), Resync(ResyncReason.INVALID, log.top, None), Synced(log.top, 0)]
+
+    def test_a_first_read_that_fails_is_asked_again_as_it_was(self) -> None:
+        feed = new_feed(last=4)
+        read = issued(feed.link_back(1, room=True))
+        assert feed.read_failed(read.read_id) == [RetryLater(0)]
+        assert issued(feed.retry(True)) == ReadAfter(2, None, 4)
+
+
+class TestLive:
+    def test_a_record_that_follows_is_sent(self) -> None:
+        """By `accept`, or by `record` with room; never marked as replay after synced."""
+        log = new_log(1)
+        feed = live_feed(log)
+        first, second = log.append(b"1"), log.append(b"2")
+        assert feed.accept(first)
+        assert feed.record(second, room=True) == (Send(second, False),)
+        assert feed.position == second.position
+        assert feed.replayed == 0
+
+    def test_accept_changes_nothing_when_it_refuses(self) -> None:
+        log = new_log(1)
+        feed = live_feed(log)
+        log.append(b"missed")
+        gap = log.append(b"gap")
+        position = feed.position
+        assert not feed.accept(gap)
+        assert feed.live
+        assert feed.position == position
+
+    def test_duplicates_are_dropped_without_a_read(self) -> None:
+        """Cluster publishers repeat a record after ASK; that must not cost every session a read."""
+        log = new_log()
+        feed = live_feed(log)
+        records = [log.append(b"%d" % index) for index in range(3)]
+        for record in records:
+            assert feed.accept(record)
+        for record in records:
+            assert not feed.accept(record)
+            assert feed.record(record, room=True) == ()
+        assert feed.live
+
+    @pytest.mark.parametrize(
+        ("before", "position"),
+        [
+            pytest.param(b"Abcdefgh.7-1", b"Abcdefgh.8-2", id="gap"),
+            pytest.param(b"Abcdefgh.4-4", b"Abcdefgh.5-6", id="my seq with another tag: a fork"),
+            pytest.param(b"Abcdefgh.5-6", b"Abcdefgh.6-7", id="the next seq after another tag: a fork"),
+            pytest.param(b"Zyxwvuts.0-0", b"Zyxwvuts.1-2", id="another epoch"),
+            pytest.param(b"Zyxwvuts.3-0", b"Zyxwvuts.4-2", id="another epoch, below my seq"),
+            pytest.param(b"?", b"!", id="no positions at all"),
+        ],
+    )
+    def test_everything_else_is_a_doubt_and_a_read_settles_it(self, before: bytes, position: bytes) -> None:
+        top = b"Abcdefgh.5-5"
+        feed = new_feed()
+        feed.page(Page(top, top), issued(feed.link_back(1, room=True)).read_id, budget=PLENTY)
+        assert feed.live
+        assert feed.record(DurableRecord(before, position, b"x"), room=True) == ()
+        assert feed.wants_room
+        read = issued(feed.has_room())
+        assert read.position == top
+        assert feed.page(Page(top, top), read.read_id, budget=PLENTY) == []
+        assert feed.live
+
+    def test_a_lost_record_is_noticed_with_the_next_one(self) -> None:
+        """The healed gap is invisible: no replay flag, no second synced."""
+        log = new_log(1)
+        feed = live_feed(log)
+        lost, heard = log.append(b"lost"), log.append(b"heard")
+        feed.record(heard, room=True)
+        assert catch_up(feed, log) == [Send(lost, False), Send(heard, False)]
+
+    def test_a_full_outbox_costs_a_read_and_not_a_reconnect(self) -> None:
+        """Told before (`record` without room) or after (`overflowed`), the record comes again with the page."""
+        log = new_log(1)
+        feed = live_feed(log)
+        first = log.append(b"1")
+        feed.record(first, room=False)
+        assert not feed.live
+        assert catch_up(feed, log) == [Send(first, False)]
+        second = log.append(b"2")
+        assert feed.accept(second)
+        feed.overflowed(second)
+        assert not feed.live
+        assert catch_up(feed, log) == [Send(second, False)]
+
+
+class TestCatchUp:
+    def test_held_records_follow_the_page(self) -> None:
+        """Published after the read and heard before its answer: sent behind the page, once, in order."""
+        log = new_log(2)
+        feed = new_feed(b"")
+        read = issued(feed.link_back(1, room=True))
+        page = log.read_after(read.position)
+        held = [log.append(b"%d" % index) for index in range(3)]
+        for record in held:
+            assert feed.record(record, room=True) == ()
+        effects = feed.page(page, read.read_id, budget=PLENTY)
+        assert effects == [Opened(False, page.start), *(Send(r, True) for r in held), Synced(log.top, 3)]
+
+    def test_records_in_both_the_page_and_the_held_are_sent_once(self) -> None:
+        log = new_log(1)
+        feed = new_feed(log.top)
+        read = issued(feed.link_back(1, room=True))
+        records = [log.append(b"%d" % index) for index in range(3)]
+        for record in records:
+            feed.record(record, room=True)
+        effects = answer(feed, log, read)
+        assert [effect.record for effect in effects if isinstance(effect, Send)] == records
+        assert feed.live
+
+    def test_page_by_page_each_when_there_is_room(self) -> None:
+        """A slow client goes at its own pace and costs nothing while it waits."""
+        log = new_log()
+        start = log.top
+        records = [log.append(b"%d" % index) for index in range(5)]
+        feed = new_feed(start)
+        answer(feed, log, issued(feed.link_back(1, room=True)), limit=2)
+        assert feed.wants_room
+        records.append(log.append(b"heard while nothing is read"))
+        feed.record(records[-1], room=True)
+        assert feed._held is None
+        answer(feed, log, issued(feed.has_room()), limit=2)
+        assert not feed.live
+        effects = answer(feed, log, issued(feed.has_room()), limit=2)
+        assert effects == [Send(records[4], True), Send(records[5], True), Synced(log.top, 6)]
+
+    def test_no_read_without_room(self) -> None:
+        feed = new_feed()
+        assert feed.link_back(1, room=False) == ()
+        assert feed.wants_room
+        issued(feed.has_room())
+
+    def test_held_beyond_the_bound_are_forgotten_and_read(self) -> None:
+        """By count and by bytes. Nothing is lost: the page cannot be the last one."""
+        for held, held_bytes in ((2, 1000), (100, 2)):
+            log = new_log(1)
+            feed = new_feed(log.top, held=held, held_bytes=held_bytes)
+            read = issued(feed.link_back(1, room=True))
+            page = log.read_after(read.position)
+            records = [log.append(b"1") for _ in range(3)]
+            for record in records:
+                feed.record(record, room=True)
+            assert feed._held is None
+            assert feed.page(page, read.read_id, budget=PLENTY) == [Opened(True, page.start)]
+            assert catch_up(feed, log) == [*(Send(r, True) for r in records), Synced(log.top, 3)]
+
+    def test_a_break_in_the_held_is_read_again(self) -> None:
+        log = new_log(1)
+        feed = new_feed(log.top)
+        read = issued(feed.link_back(1, room=True))
+        page = log.read_after(read.position)
+        first, _lost, third = (log.append(b"%d" % index) for index in range(3))
+        feed.record(first, room=True)
+        feed.record(third, room=True)
+        assert feed.page(page, read.read_id, budget=PLENTY) == [Opened(True, page.start), Send(first, True)]
+        assert feed.wants_room
+
+    def test_held_records_keep_within_the_budget(self) -> None:
+        """What does not fit beside the page is forgotten and read again when there is room."""
+        log = new_log(1)
+        feed = new_feed(log.top)
+        read = issued(feed.link_back(1, room=True))
+        paged = log.append(b"in the page")
+        page = log.read_after(read.position)
+        held = [log.append(b"%d" % index) for index in range(3)]
+        for record in held:
+            feed.record(record, room=True)
+        effects = feed.page(page, read.read_id, budget=Budget(2, 100_000))
+        assert effects == [Opened(True, page.start), Send(paged, True), Send(held[0], True)]
+        assert catch_up(feed, log) == [Send(held[1], True), Send(held[2], True), Synced(log.top, 4)]
+
+    def test_a_page_is_sent_whatever_the_budget(self) -> None:
+        """Its room was there when the read was issued."""
+        log = new_log()
+        start = log.top
+        record = log.append(b"1")
+        feed = new_feed(start)
+        effects = answer(feed, log, issued(feed.link_back(1, room=True)), budget=Budget(0, 0))
+        assert effects == [Opened(True, start), Send(record, True), Synced(log.top, 1)]
+
+    def test_a_hole_inside_a_page_ends_it(self) -> None:
+        """Whatever the store does: what does not follow is not sent."""
+        log = new_log()
+        start = log.top
+        first, _second, third = (log.append(b"%d" % index) for index in range(3))
+        feed = new_feed(start)
+        read = issued(feed.link_back(1, room=True))
+        effects = feed.page(Page(start, third.position, (first, third)), read.read_id, budget=PLENTY)
+        assert effects == [Opened(True, start), Send(first, True)]
+        assert feed.wants_room
+
+    def test_a_page_from_elsewhere_is_no_answer(self) -> None:
+        log = new_log(3)
+        feed = new_feed(log.top)
+        read = issued(feed.link_back(1, room=True))
+        elsewhere = b"Abcdefgh.0-0"
+        assert feed.page(Page(elsewhere, elsewhere), read.read_id, budget=PLENTY) == [RetryLater(0)]
+        assert feed.position == log.top
+
+
+class TestLink:
+    def test_a_lost_link_is_invisible_to_the_client(self) -> None:
+        log = new_log(1)
+        feed = live_feed(log)
+        assert feed.link_lost() == ()
+        missed = log.append(b"published while nobody listened")
+        assert not feed.live
+        assert feed.has_room() == ()
+        effects = answer(feed, log, issued(feed.link_back(2, room=True)))
+        assert effects == [Send(missed, False)]
+        assert feed.live
+
+    def test_a_page_asked_for_before_the_link_was_lost_is_not_the_last(self) -> None:
+        """It is sent, since it is proved; but an event between it and the new confirmation was not heard."""
+        log = new_log(1)
+        feed = new_feed(log.top)
+        read = issued(feed.link_back(1, room=True))
+        first = log.append(b"1")
+        page = log.read_after(read.position)
+        feed.link_lost()
+        missed = log.append(b"heard by nobody")
+        assert feed.link_back(2, room=True) == ()
+        assert feed.page(page, read.read_id, budget=PLENTY) == [Opened(True, page.start), Send(first, True)]
+        assert catch_up(feed, log) == [Send(missed, True), Synced(log.top, 2)]
+
+    def test_also_when_the_new_confirmation_has_the_same_generation(self) -> None:
+        """A channel can be lost and confirmed again on a link that stays (a slot moved away and back)."""
+        log = new_log(1)
+        feed = new_feed(log.top)
+        read = issued(feed.link_back(1, room=True))
+        page = log.read_after(read.position)
+        feed.link_lost()
+        log.append(b"heard by nobody")
+        feed.link_back(1, room=True)
+        feed.page(page, read.read_id, budget=PLENTY)
+        assert not feed.live
+
+    def test_a_page_may_arrive_while_the_link_is_down(self) -> None:
+        log = new_log(1)
+        feed = new_feed(log.top)
+        read = issued(feed.link_back(1, room=True))
+        record = log.append(b"1")
+        feed.link_lost()
+        assert answer(feed, log, read) == [Opened(True, record.before), Send(record, True)]
+        assert feed.has_room() == ()
+        issued(feed.link_back(2, room=True))
+
+    def test_a_confirmation_without_a_loss_counts_as_one(self) -> None:
+        log = new_log(1)
+        feed = live_feed(log)
+        issued(feed.link_back(1, room=True))
+        assert not feed.live
+
+    def test_one_read_at_a_time(self) -> None:
+        """A new link does not ask again before the old question is answered or given up."""
+        feed = new_feed()
+        read = issued(feed.link_back(1, room=True))
+        feed.link_lost()
+        assert feed.link_back(2, room=True) == ()
+        assert feed.has_room() == ()
+        assert feed.read_failed(read.read_id) == []
+        assert issued(feed.has_room()).read_id == read.read_id + 1
+
+    def test_an_answer_to_a_read_that_was_given_up_is_ignored(self) -> None:
+        log = new_log(1)
+        feed = new_feed()
+        old = issued(feed.link_back(1, room=True))
+        page = log.read_after(None)
+        feed.read_failed(old.read_id)
+        issued(feed.retry(True))
+        assert feed.page(page, old.read_id, budget=PLENTY) == ()
+        assert feed.read_failed(old.read_id) == ()
+        assert not feed.opened
+
+
+class TestResync:
+    def test_a_fork_after_a_failover(self) -> None:
+        """The client saw an entry that the new primary never had; the new one wrote another in its place."""
+        log = new_log(3)
+        feed = live_feed(log)
+        other = log.fork(1)
+        other.append(b"another third")
+        feed.link_lost()
+        effects = answer(feed, other, issued(feed.link_back(2, room=True)))
+        assert effects == [Resync(ResyncReason.EPOCH, other.top, None)]
+        assert feed.live
+
+    def test_acknowledged_entries_lost_by_redis(self) -> None:
+        """The position goes back, and what comes next is sent again under the same numbers."""
+        log = new_log(3)
+        feed = live_feed(log)
+        other = log.fork(2)
+        feed.link_lost()
+        effects = answer(feed, other, issued(feed.link_back(2, room=True)))
+        assert effects == [Resync(ResyncReason.AHEAD, other.top, None)]
+        assert feed.accept(other.append(b"next"))
+
+    def test_a_wiped_log_is_noticed_with_its_next_event(self) -> None:
+        log = new_log(3)
+        feed = live_feed(log)
+        log.wipe()
+        feed.record(log.append(b"first of the new epoch"), room=True)
+        assert catch_up(feed, log) == [Resync(ResyncReason.EPOCH, log.top, None)]
+        assert feed.accept(log.append(b"second"))
+
+    def test_behind_the_retention(self) -> None:
+        log = new_log(3)
+        position = log.top
+        for _ in range(5):
+            log.append(b"x")
+        log.trim(2)
+        feed = new_feed(position)
+        effects = answer(feed, log, issued(feed.link_back(1, room=True)))
+        assert Resync(ResyncReason.TRIMMED, log.top, 5) in effects
+
+    def test_never_straight_to_live(self) -> None:
+        """What was published after the read that found the hole is held and follows the resync."""
+        log = new_log(3)
+        feed = live_feed(log)
+        log.wipe()
+        feed.record(log.append(b"1"), room=True)
+        read = issued(feed.has_room())
+        page = log.read_after(read.position)
+        second = log.append(b"2")
+        feed.record(second, room=True)
+        effects = feed.page(page, read.read_id, budget=PLENTY)
+        assert effects == [Resync(ResyncReason.EPOCH, page.top, None), Send(second, False)]
+
+    def test_records_of_the_old_epoch_held_beside_it_cost_one_more_read(self) -> None:
+        """Which of two epochs is the newer one, only the log can say."""
+        log = new_log(3)
+        position = log.top
+        feed = new_feed(position)
+        read = issued(feed.link_back(1, room=True))
+        feed.record(log.append(b"of the old epoch"), room=True)
+        log.wipe()
+        answer(feed, log, read)
+        assert feed.wants_room
+        assert catch_up(feed, log) == [Synced(log.top, 0)]
+
+
+class TestFutileReads:
+    def test_the_waits_grow_until_something_works(self) -> None:
+        log = new_log(1)
+        feed = new_feed()
+        read = issued(feed.link_back(1, room=True))
+        for attempt in range(5):
+            assert feed.read_failed(read.read_id) == [RetryLater(attempt)]
+            assert feed.has_room() == ()
+            read = issued(feed.retry(True))
+        answer(feed, log, read)
+        feed.record(DurableRecord(b"Elsewhere.0-0", b"Elsewhere.1-1", b""), room=True)
+        assert feed.read_failed(issued(feed.has_room()).read_id) == [RetryLater(0)]
+
+    def test_a_stream_of_strange_records_is_no_loop_of_reads(self) -> None:
+        """Each of them is a doubt that the log cannot settle. After a few reads for nothing they wait."""
+        log = new_log(1)
+        feed = live_feed(log)
+        serial = itertools.count(1)
+
+        def strange() -> None:
+            feed.record(
+                DurableRecord(b"Elsewhere.%d-1" % next(serial), b"Elsewhere.%d-1" % next(serial), b""), room=True
+            )
+
+        strange()
+        reads = 0
+        effects: Effects = feed.has_room()
+        while effects and isinstance(effects[0], ReadAfter):
+            reads += 1
+            strange()
+            effects = answer(feed, log, effects[0]) or feed.has_room()
+        assert reads == MAX_FUTILE_READS
+        assert [type(effect) for effect in effects] == [RetryLater]
+        answer(feed, log, issued(feed.retry(True)))
+        assert feed.live
+
+    def test_a_new_link_does_not_wait(self) -> None:
+        feed = new_feed()
+        feed.read_failed(issued(feed.link_back(1, room=True)).read_id)
+        feed.link_lost()
+        assert feed.retry(True) == ()
+        issued(feed.link_back(2, room=True))
+
+
+MOVES = """
+              link_lost  link_back  has_room  retry     read_failed
+    DEAF      DEAF       DUE        DEAF      DEAF      DEAF
+    DUE       DEAF       DUE        READING   DUE       DUE
+    READING   ADRIFT     OUTDATED   READING   READING   PAUSED
+    OUTDATED  ADRIFT     OUTDATED   OUTDATED  OUTDATED  DUE
+    ADRIFT    ADRIFT     OUTDATED   ADRIFT    ADRIFT    DEAF
+    PAUSED    DEAF       DUE        PAUSED    DUE       PAUSED
+    LIVE      DEAF       DUE        LIVE      LIVE      LIVE
+"""
+
+
+def in_state(state: State) -> Feed:
+    log = new_log(1)
+    if state is State.LIVE:
+        return live_feed(log)
+    feed = new_feed()
+    if state is State.DEAF:
+        return feed
+    feed.link_back(1, room=state is not State.DUE)
+    if state is State.OUTDATED:
+        feed.link_back(1, room=True)
+    elif state is State.ADRIFT:
+        feed.link_lost()
+    elif state is State.PAUSED:
+        feed.read_failed(1)
+    assert feed.state is state
+    return feed
+
+
+def moves() -> list[tuple[str, str, str]]:
+    head, *rows = (line.split() for line in MOVES.strip().splitlines())
+    return [(row[0], name, after) for row in rows for name, after in zip(head, row[1:], strict=True)]
+
+
+@pytest.mark.parametrize(("before", "move", "after"), moves())
+def test_every_move_of_the_table(before: str, move: str, after: str) -> None:
+    """Every input is answered in every state, as the table at the top of feed.py says."""
+    feed = in_state(State[before])
+    match move:
+        case "link_lost":
+            feed.link_lost()
+        case "link_back":
+            feed.link_back(2, room=False)
+        case "has_room":
+            feed.has_room()
+        case "retry":
+            feed.retry(False)
+        case "read_failed":
+            feed.read_failed(1)
+    assert feed.state is State[after]
+
+
+@pytest.mark.parametrize(
+    ("before", "position", "sound"),
+    [
+        (b"Abcdefgh.0-0", b"Abcdefgh.1-5", True),
+        (b"Abcdefgh.41-7", b"Abcdefgh.42-0", True),
+        (b"Abcdefgh.41-7", b"Abcdefgh.43-5", False),
+        (b"Abcdefgh.41-7", b"Abcdefgh.41-5", False),
+        (b"Abcdefgh.41-7", b"Zyxwvuts.42-5", False),
+        (b"Abcdefgh.41-7", b'Abcdefgh.42-5","x":"', False),
+        (b"Abcdefgh.41-7\n", b"Abcdefgh.42-5", False),
+        (b"", b"", False),
+    ],
+)
+def test_sound_records(before: bytes, position: bytes, sound: bool) -> None:
+    """What the gateway asks of a record once, since `accept` follows whatever names the right position before it."""
+    assert is_sound(DurableRecord(before, position, b"{}")) is sound

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 import socket
-import sys
 from pathlib import Path
 
 _rng = random.SystemRandom()
 
 
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
 def _first_ephemeral() -> int:
-    if sys.platform == "linux":
-        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    return 32768
+    return int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32768
 
 
 def free_port() -> int:

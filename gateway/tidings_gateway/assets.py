@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import mimetypes
 from dataclasses import dataclass
@@ -53,10 +54,11 @@ def load_asset(name: str) -> Asset:
     return Asset(name, body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
+@functools.cache
 def client_files() -> dict[str, Asset]:
     """The browser client: `tidings.js`, the modules it imports, and its types if there are any, by file name.
 
-    Blocking. Raises `MissingAsset` when there is no `tidings.js`.
+    Blocking the first time. Raises `MissingAsset` when there is no `tidings.js`.
     """
     root = web_directory()
     names = sorted(path.name for pattern in ("*.js", "*.d.ts") for path in root.glob(pattern))

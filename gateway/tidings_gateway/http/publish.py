@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidings.errors import InvalidEvent, InvalidInput, InvalidUser, PublishError
-from tidings.event import Event
+from tidings.errors import InvalidEvent, InvalidUser, PublishError, TidingsError
 from tidings.log.receipt import Receipt
-from tidings.publishing.message import Message, checked
+from tidings.publishing.message import Message
 from tidings_gateway.auth.apikeys import ApiKeys
 from tidings_gateway.http.body import read_json
 from tidings_gateway.http.messages import Asked, parse_request
@@ -28,24 +27,24 @@ MAX_IN_FLIGHT = 256
 RETRY_AFTER_S = 2
 """What a publisher is told when the store does not say it better."""
 
-Outcome = Receipt | PublishError | InvalidInput
+Outcome = Receipt | TidingsError
+"""`PublishError` when it could not be stored, `InvalidInput` when it was refused."""
 
 
 class Publishing(Protocol):
     """What the routes need of `tidings.AsyncPublisher`."""
 
-    async def publish_many(self, messages: Sequence[Message]) -> list[Receipt | PublishError]: ...
+    async def publish_many(self, messages: Iterable[Message]) -> list[Outcome]: ...
     async def position(self, user: str) -> str: ...
 
 
 class PublishRoutes:
     """The two routes and what they share: the keys, the bound on requests in flight, and one log line per change."""
 
-    def __init__(self, publisher: Publishing, keys: ApiKeys, *, max_publish_bytes: int, max_event_bytes: int) -> None:
+    def __init__(self, publisher: Publishing, keys: ApiKeys, *, max_publish_bytes: int) -> None:
         self._publisher = publisher
         self._keys = keys
         self._max_bytes = max_publish_bytes
-        self._max_event_bytes = max_event_bytes
         self._in_flight = 0
         self._failing: str | None = None
 
@@ -68,7 +67,7 @@ class PublishRoutes:
 
     async def _publish(self, request: Request) -> Response:
         asked = parse_request(await read_json(request, self._max_bytes))
-        outcomes = await self._store(asked.asked)
+        outcomes = await self._publisher.publish_many([item.message for item in asked.asked])
         self._note(outcomes)
         if asked.single:
             return _single(outcomes[0])
@@ -78,23 +77,6 @@ class PublishRoutes:
             raise _store_problem(failed[0], results=results)
         stored = all(isinstance(outcome, Receipt) for outcome in outcomes)
         return _json({"results": results}, status=200 if stored else 207)
-
-    async def _store(self, asked: Sequence[Asked]) -> list[Outcome]:
-        """One outcome per message, in order. A message that is refused does not keep the others from being stored."""
-        outcomes: list[Outcome | None] = [None] * len(asked)
-        sent: list[int] = []
-        for index, item in enumerate(asked):
-            try:
-                _check(item.message, self._max_event_bytes)
-            except InvalidInput as error:
-                outcomes[index] = error
-            else:
-                sent.append(index)
-        if sent:
-            results = await self._publisher.publish_many([asked[index].message for index in sent])
-            for index, result in zip(sent, results, strict=True):
-                outcomes[index] = result
-        return [outcome for outcome in outcomes if outcome is not None]
 
     async def _position(self, request: Request) -> Response:
         users = request.query_params.getlist("user")
@@ -120,19 +102,6 @@ class PublishRoutes:
             log.info("publishing works again")
 
 
-_ANY_TIME_MS = 1_800_000_000_000
-"""As long as the time of any event until the year 2286, so that the size checked is the size stored."""
-
-
-def _check(message: Message, max_event_bytes: int) -> None:
-    """What the publisher will check again; done before, so that one bad message of many is refused alone.
-
-    Raises `InvalidInput`.
-    """
-    event = Event.encode(message.event, message.data, time_ms=_ANY_TIME_MS, key=message.key, max_bytes=max_event_bytes)
-    checked(message.user, event, ephemeral=message.ephemeral, idempotency_key=message.idempotency_key)
-
-
 def _single(outcome: Outcome) -> Response:
     if isinstance(outcome, Receipt):
         return _json(_receipt(outcome))
@@ -148,24 +117,30 @@ def _result(asked: Asked, outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, PublishError):
         error: dict[str, Any] = {
             "code": outcome.code,
+            "status": 503 if outcome.retryable else 500,
             "detail": _STORE_WORDS.get(outcome.code, _STORE_AWAY),
             "retryable": outcome.retryable,
             "outcome_unknown": outcome.outcome_unknown,
         }
+        if outcome.retry_after_s is not None:
+            error["retry_after_s"] = outcome.retry_after_s
         return {"error": error}
     field, why = _refusal(outcome)
     where = f"{asked.field}.{field}" if asked.field else field
-    return {"error": {"code": "invalid", "detail": why, "field": where, "retryable": False, "outcome_unknown": False}}
+    return {"error": {"code": "invalid", "status": 400, "detail": why, "field": where, "retryable": False}}
 
 
 def _receipt(receipt: Receipt) -> dict[str, Any]:
     return {"id": receipt.position, "duplicate": receipt.duplicate, "listening": receipt.listening}
 
 
-def _refusal(error: InvalidInput) -> tuple[str, str]:
+def _refusal(error: TidingsError) -> tuple[str, str]:
+    """Which member of the message was refused, and why."""
     if isinstance(error, InvalidEvent):
         return error.path, f"{error}."
-    return "user", f"{error}."
+    if isinstance(error, InvalidUser):
+        return "user", f"{error}."
+    raise error
 
 
 _STORE_AWAY = "The event store cannot be asked just now. Try again later."

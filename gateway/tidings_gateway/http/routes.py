@@ -27,9 +27,7 @@ def http_routes(
     The order matters nowhere, but a WebSocket route for `/v1/ws` must stand before these.
     """
     keys = ApiKeys(secret.get_secret_value() for secret in settings.api_key)
-    publishing = PublishRoutes(
-        publisher, keys, max_publish_bytes=settings.max_publish_bytes, max_event_bytes=settings.max_event_bytes
-    )
+    publishing = PublishRoutes(publisher, keys, max_publish_bytes=settings.max_publish_bytes)
     ready = readyz(health, store_always=settings.ready_redis == "always")
     return [
         Route("/livez", livez, methods=["GET"]),

@@ -18,6 +18,7 @@ _JWT = re.compile(r"eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?")
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=:-]{8,}")
 _QUERY = re.compile(r"(?i)\b((?:ticket|token|access_token)=)[^&\s\"']+")
 _URL_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@/\s]+(@)")
+_LOOSE = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -65,9 +66,11 @@ class JsonFormatter(_Formatter):
         if trouble := self._trouble(record):
             line["traceback"] = trouble
         try:
-            return orjson.dumps(line).decode()
+            text = orjson.dumps(line).decode()
         except TypeError:  # a lone surrogate in somebody's text
-            return orjson.dumps({key: text.encode(errors="replace").decode() for key, text in line.items()}).decode()
+            text = orjson.dumps({key: text.encode(errors="replace").decode() for key, text in line.items()}).decode()
+        # JSON lets these stand as they are; terminals and some readers of lines do not.
+        return _LOOSE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 class TextFormatter(_Formatter):

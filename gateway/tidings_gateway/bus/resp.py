@@ -84,6 +84,7 @@ class RespConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._between_turns = False
+        self._paused = False
         self._waiting: deque[tuple[float, Sink]] = deque()
         self._receive: Callable[[Any], None] = self._answer
 
@@ -173,11 +174,13 @@ class RespConnection(asyncio.Protocol):
         self._waiting.popleft()[1](reply)
 
     def _pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._paused and not self._transport.is_closing():
+            self._paused = True
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and self._paused and not self._transport.is_closing():
+            self._paused = False
             self._transport.resume_reading()
 
     # Life

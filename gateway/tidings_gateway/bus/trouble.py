@@ -96,9 +96,11 @@ def trouble(error: BaseException, endpoint: Endpoint, *, doing: str = "") -> Tro
         case TimeoutError():
             return Trouble(Kind.SILENT, f"Redis at {at} does not answer: frozen, overloaded, or cut off by the network")
         case ssl.SSLCertVerificationError():
-            return Trouble(Kind.TLS, f"the TLS certificate of {at} is not trusted: {error.verify_message}")
+            return Trouble(
+                Kind.TLS, f"the TLS certificate of {at} is not trusted: {getattr(error, 'verify_message', error)}"
+            )
         case ssl.SSLError():
-            return Trouble(Kind.TLS, f"no TLS with {at}: {error.reason or 'the handshake failed'}")
+            return Trouble(Kind.TLS, f"no TLS with {at}: {getattr(error, 'reason', None) or 'the handshake failed'}")
         case socket.gaierror():
             return Trouble(Kind.UNREACHABLE, f"the name in {at} cannot be looked up: {error.strerror}")
         case ConnectionRefusedError() | FileNotFoundError():

@@ -26,7 +26,7 @@ TYPED = $(foreach root,publisher gateway tests loadtest,$(if $(shell find $(root
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 SECONDS_OF_CHAOS ?= 60
-SECONDS_OF_FUZZ ?= 3600
+MINUTES_OF_FUZZ ?= 60
 
 .PHONY: help
 help: ## this list
@@ -77,6 +77,10 @@ test: setup check ## check, then all tests but the long versions
 test-all: setup check ## everything, also the long versions
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
 	HYPOTHESIS_PROFILE=full $(PYTEST) -n $(WORKERS)
+
+.PHONY: fuzz
+fuzz: $(READY) ## schedules for the feed's model for MINUTES_OF_FUZZ (60), stopping at the first that fails
+	$(BIN)/python -m tests.fuzz_feed --minutes $(MINUTES_OF_FUZZ)
 
 .PHONY: chaos
 chaos: $(READY) ## cut, kill and drain for SECONDS_OF_CHAOS (60), then print the ledger

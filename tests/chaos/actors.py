@@ -83,6 +83,8 @@ class Restarts:
         self.gateways = gateways
         self.done: list[str] = []
         self.problems: list[str] = []
+        self.away: list[list[tuple[float, float]]] = [[] for _ in gateways]
+        """Per gateway: from when to when it took no connections."""
 
     async def run(self) -> None:
         begin = time.monotonic()
@@ -92,7 +94,9 @@ class Restarts:
         for restart in self.plan.restarts():
             if restart.gateway == index:
                 await asyncio.sleep(max(0.0, begin + restart.at_s - time.monotonic()))
+                since = time.monotonic()
                 await self._restart(self.gateways[index], restart, begin)
+                self.away[index].append((since, time.monotonic()))
 
     async def _restart(self, gateway: GatewayProcess, restart: Restart, begin: float) -> None:
         since = time.monotonic()
@@ -108,3 +112,13 @@ class Restarts:
             f"{since - begin:5.1f} s  {gateway.name}  {restart.kind:<8} ended in {ended - since:.2f} s, "
             f"back after {time.monotonic() - since:.2f} s"
         )
+
+    def longest_all_away_s(self) -> float:
+        """The longest time in which no gateway at all took connections: no client can be back before its end."""
+        edges = sorted({edge for gateway in self.away for span in gateway for edge in span})
+        longest = current = 0.0
+        for begin, end in itertools.pairwise(edges):
+            all_away = all(any(a <= begin and end <= b for a, b in gateway) for gateway in self.away)
+            current = current + end - begin if all_away else 0.0
+            longest = max(longest, current)
+        return longest

@@ -24,13 +24,13 @@ class Plan:
     clients: int = 200
     rate: float = 500
     gateways: int = 2
-    publishers: int = 8
+    publishers: int = 16
     cut_every_s: tuple[float, float] = (1.0, 5.0)
     seed: int = 1
     quiet_s: float = 30
     """How long after the last event everything may take to arrive."""
-    recovery_s: float = 20
-    """The longest a client may be without a synced connection; both gateways may be away at the same time."""
+    recovery_s: float = 10
+    """The longest a client may be without a synced connection, beyond the time when no gateway was there at all."""
 
     def users(self) -> list[str]:
         """The user of each client. Every fifth client shares its user with the one before."""

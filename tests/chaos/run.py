@@ -85,7 +85,8 @@ async def _run(plan: Plan, valkey: ValkeyProcess, gateways: list[GatewayProcess]
                 lambda: all(client.synced for client in clients) and ledger.settled(by_user), plan.quiet_s, every_s=0.1
             )
         quiet_s = time.monotonic() - ended
-        verdict = ledger.verdict(by_user, recovery_s=plan.recovery_s)
+        all_away_s = restarts.longest_all_away_s()
+        verdict = ledger.verdict(by_user, recovery_s=plan.recovery_s + all_away_s)
     finally:
         await asyncio.gather(*(client.close() for client in clients))
     await _after(verdict, valkey, gateways, descriptors)
@@ -97,8 +98,8 @@ async def _run(plan: Plan, valkey: ValkeyProcess, gateways: list[GatewayProcess]
         *restarts.done,
         f"{scissors.cuts} connections cut, {sum(client.connections for client in clients)} made, "
         f"{sum(len(client.refused) for client in clients)} attempts refused",
-        f"longest without a synced connection: {max(client.longest_away_s for client in clients):.2f} s; "
-        f"quiet {quiet_s:.2f} s after the last event",
+        f"longest without a synced connection: {max(client.longest_away_s for client in clients):.2f} s (no gateway "
+        f"at all for {all_away_s:.2f} s); quiet {quiet_s:.2f} s after the last event",
         *publishers.errors[:5],
     ]
     return Report(verdict, lines)

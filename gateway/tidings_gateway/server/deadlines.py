@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
 T = TypeVar("T")
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """What is needed of an event loop."""
+
+    def time(self) -> float: ...
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Any: ...
 
 
 class Deadlines(Generic[T]):
@@ -20,12 +30,12 @@ class Deadlines(Generic[T]):
 
     __slots__ = ("_due", "_expire", "_loop", "_timeout_s", "_timer")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float, expire: Callable[[T], None]) -> None:
+    def __init__(self, loop: Timers, timeout_s: float, expire: Callable[[T], None]) -> None:
         self._loop = loop
         self._timeout_s = timeout_s
         self._expire = expire
         self._due: dict[T, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self._due)

@@ -58,6 +58,7 @@ class HttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._settings = server_state.settings
         self._reading = Reading.HEADERS
         self._block = 0  # which headers are being read: the first, the second …
         self._raw_bytes = 0  # of them, as they came: what the parser keeps back is in here
@@ -110,7 +111,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.server_state.body_deadlines.start(self)
         elif self._reading is Reading.HEADERS and self._block == block:
             self._raw_bytes += len(data)
-            if self._raw_bytes > self.server_state.settings.max_header_bytes:
+            if self._raw_bytes > self._settings.max_header_bytes:
                 self._refuse(_HEADERS_TOO_LARGE)
 
     # Deadlines
@@ -151,15 +152,21 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         self.url += url
-        if len(self.url) > self.server_state.settings.max_url_bytes:
+        if len(self.url) > self._settings.max_url_bytes:
             self._stop(Refusal(414, "The URL is too long."))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
         self._parsed_bytes += len(name) + len(value) + len(b": \r\n")
-        settings = self.server_state.settings
-        if self._parsed_bytes > settings.max_header_bytes or len(self.headers) > settings.max_headers:
+        settings = self._settings
+        if self._parsed_bytes > settings.max_header_bytes or len(self.headers) >= settings.max_headers:
             self._stop(_HEADERS_TOO_LARGE)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            # The parser would say so too, but only after the application was started.
+            self._stop(Refusal(501, "The only transfer coding is chunked."))
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         state = self.server_state
@@ -179,7 +186,7 @@ class HttpProtocol(HttpToolsProtocol):
             # RFC 9110 7.8: an upgrade we do not know is ignored. The parser is of no use after it, though.
             keep_alive = False
         busy = self._busy()
-        if busy and len(self.pipeline) >= state.settings.max_pipelined:
+        if busy and len(self.pipeline) >= self._settings.max_pipelined:
             self._stop(Refusal(400, "Too many requests wait on this connection."))
         self.cycle = Cycle(
             scope=self.scope,

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from uvicorn._types import ASGIApplication
 
+    from tidings_gateway.server.handshake import Application
+
 log = logging.getLogger("tidings.server")
 
 FORCED_S = 2.0
@@ -47,7 +49,7 @@ WATCHDOG_S = 0.5
 class GatewayServer(uvicorn.Server):
     """Serves one application. `draining` is made by the caller, who shows it to the application too."""
 
-    def __init__(self, app: ASGIApplication, settings: ServerSettings, draining: Draining) -> None:
+    def __init__(self, app: Application, settings: ServerSettings, draining: Draining) -> None:
         super().__init__(_config(app, settings))
         self.settings = settings
         self.draining = draining
@@ -235,15 +237,15 @@ class GatewayServer(uvicorn.Server):
         return self.exit_code
 
 
-def serve(app: ASGIApplication, settings: ServerSettings, draining: Draining) -> int:
+def serve(app: Application, settings: ServerSettings, draining: Draining) -> int:
     """`GatewayServer.run_process` in one call."""
     return GatewayServer(app, settings, draining).run_process()
 
 
-def _config(app: ASGIApplication, settings: ServerSettings) -> uvicorn.Config:
+def _config(app: Application, settings: ServerSettings) -> uvicorn.Config:
     """Everything uvicorn would take from the environment or from its defaults, said outright."""
     return uvicorn.Config(
-        app,
+        cast("ASGIApplication", app),
         host=settings.host,
         port=settings.port,
         http=HttpProtocol,

@@ -144,7 +144,7 @@ class Socket(asyncio.Protocol):
             return  # Also because the descriptor may be another connection's by now.
         self.closing = True
         self._discarding = True
-        self._inbound = None
+        self._stop_parsing()
         # With RST instead of FIN: an orphaned connection would keep its send buffer, megabytes perhaps, for as long as
         # its peer does not read.
         with contextlib.suppress(OSError):
@@ -188,7 +188,7 @@ class Socket(asyncio.Protocol):
             if self._second_bytes > sockets.inbound_bytes_per_s:
                 self._refuse(INBOUND_RATE.code, INBOUND_RATE.reason)
             elif self._inbound.empty:
-                self._inbound = None
+                self._stop_parsing()
 
     def _parse(self, inbound: Inbound, data: bytes) -> None:
         frames, events = inbound.receive(data)
@@ -208,6 +208,11 @@ class Socket(asyncio.Protocol):
                 case Fault(code, reason):
                     self._refuse(code, reason)
 
+    def _stop_parsing(self) -> None:
+        if self._inbound is not None:
+            self._inbound.close()
+            self._inbound = None
+
     def _pong(self, payload: bytes) -> None:
         if self.closing:
             return
@@ -224,14 +229,14 @@ class Socket(asyncio.Protocol):
             self._code = close.code
             self._start_closing()
         self._discarding = True
-        self._inbound = None
+        self._stop_parsing()
         self._transport.close()
 
     def _refuse(self, code: int, reason: str) -> None:
         """The peer broke a rule: Close, then the end of our stream (RFC 6455 7.1.7), then nothing it sends is read."""
         self.close(code, reason)
         self._discarding = True
-        self._inbound = None
+        self._stop_parsing()
         self._second_bytes = 0
         # Closing the descriptor with unread data in it makes the kernel send RST, and the peer may then never see the
         # Close frame. So only our half ends here, and the peer's FIN or the deadline ends the rest.
@@ -263,7 +268,7 @@ class Socket(asyncio.Protocol):
         self.closing = True
         self._discarding = True
         self.paused = False
-        self._inbound = None
+        self._stop_parsing()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

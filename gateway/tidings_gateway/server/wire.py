@@ -110,6 +110,10 @@ class Inbound:
             events.append(_FAULTS.get(int(parser.close_sent.code), Fault(PROTOCOL_ERROR.code, str(parser.parser_exc))))
         return len(frames), events
 
+    def close(self) -> None:
+        """Nothing more will be read. Frees the parser, which refers to itself, without the cycle collector."""
+        self._parser.parser.close()
+
     def _event(self, frame: Frame) -> Event | None:
         match frame.opcode:
             case Opcode.TEXT:

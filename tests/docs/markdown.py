@@ -10,6 +10,7 @@ from tests.support.sources import ROOT
 
 _HEADING = re.compile(r"(#+) (.+)")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"`[^`]*`")
 
 
 class Document:
@@ -38,7 +39,8 @@ class Document:
         return [match[2] for match in found if match]
 
     def links(self) -> list[str]:
-        return [link for line, in_fence in _lines(self.text) if not in_fence for link in _LINK.findall(line)]
+        prose = (_CODE.sub("", line) for line, in_fence in _lines(self.text) if not in_fence)
+        return [link for line in prose for link in _LINK.findall(line)]
 
     def anchors(self) -> set[str]:
         """What `#…` may name: headings as GitHub writes them."""

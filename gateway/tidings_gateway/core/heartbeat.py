@@ -9,18 +9,18 @@ An item has one deadline. A connection with several keeps the nearest here and a
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
 
 
 class Wheel(Generic[Item]):
-    """`tick_ms` is the resolution; `now_ms` the time it starts at, of a clock that never goes back."""
+    """`tick_ms` is the resolution, a whole number; `now_ms` the time it starts at, of a clock that never goes back."""
 
     __slots__ = ("_slot_of", "_slots", "_start_ms", "_tick", "_tick_ms")
 
-    def __init__(self, tick_ms: float, now_ms: float) -> None:
+    def __init__(self, tick_ms: int, now_ms: float) -> None:
         self._tick_ms = tick_ms
         self._start_ms = now_ms
         self._tick = 0
@@ -39,7 +39,7 @@ class Wheel(Generic[Item]):
         tick."""
         self.cancel(item)
         # Rounded up: never early.
-        tick = max(self._tick + 1, -int(-(due_ms - self._start_ms) // self._tick_ms))
+        tick = max(self._tick + 1, -int((self._start_ms - due_ms) // self._tick_ms))
         slot = self._slots.get(tick)
         if slot is None:
             slot = self._slots[tick] = {}
@@ -63,11 +63,10 @@ class Wheel(Generic[Item]):
         if target <= self._tick:
             return []
         due: list[Item] = []
-        if target - self._tick <= len(self._slots):
-            ticks = range(self._tick + 1, target + 1)
-        else:
+        ticks: Iterable[int] = range(self._tick + 1, target + 1)
+        if len(self._slots) < target - self._tick:
             # After a long sleep there are more ticks than slots.
-            ticks = sorted(tick for tick in self._slots if tick <= target)  # type: ignore[assignment]
+            ticks = sorted(tick for tick in self._slots if tick <= target)
         for tick in ticks:
             slot = self._slots.pop(tick, None)
             if slot:

@@ -6,12 +6,21 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from tidings_gateway.settings import Settings
+
+if TYPE_CHECKING:
+    pass
+
 PORTS_TRIED = 20
+TOKEN_TTL_S = 86_400
+"""A day of development without a new token."""
 
 
 @click.command()
@@ -51,7 +60,7 @@ def dev(port: int, directory: Path | None, user: str) -> int:
         environ.setdefault("TIDINGS_LOG_FORMAT", "text")
         settings = load_settings(environ)
         setup_logging(settings.log_level, settings.log_format)
-        click.echo(_greeting(settings_url=f"http://{settings.listen}", environ=environ, user=user))
+        click.echo(_greeting(settings, environ, user))
         return run(settings)
 
 
@@ -62,7 +71,7 @@ def free_port_from(port: int) -> int:
     return _first_free(range(port, min(port + PORTS_TRIED, 65536)))
 
 
-def _first_free(ports: Iterator[int] | range | list[int]) -> int:
+def _first_free(ports: Iterable[int]) -> int:
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -74,32 +83,34 @@ def _first_free(ports: Iterator[int] | range | list[int]) -> int:
     raise click.ClickException("no free port was found; give another with --port")
 
 
-def _greeting(settings_url: str, environ: dict[str, str], user: str) -> str:
+def _greeting(settings: Settings, environ: dict[str, str], user: str) -> str:
+    from tidings.settings import first_secret
     from tidings.tokens import mint_token
 
-    from tidings.settings import first_secret
-
-    token = mint_token(user, ttl_s=86_400, secret=first_secret("jwt_secret", environ=environ))
+    url = f"http://{settings.listen}{settings.base_path}"
+    token = mint_token(user, ttl_s=TOKEN_TTL_S, secret=first_secret("jwt_secret", environ=environ))
     api_key = first_secret("api_key", environ=environ)
+    # The password in the URL of somebody's own Redis is not ours to print.
+    redis_url = settings.redis_url if "@" not in settings.redis_url else "redis://…"
     return f"""\
 Tidings for development: made-up secrets, pages of this machine only. Ctrl-C ends it.
 
 1. A page. Put this into any page on localhost:
 
    <script type="module">
-     import {{ Tidings }} from "{settings_url}/tidings.js";
+     import {{ Tidings }} from "{url}/tidings.js";
      const tidings = new Tidings({{ token: "{token}" }});
      tidings.on("*", (event) => document.body.append(`${{event.event}} ${{JSON.stringify(event.data)}} `));
    </script>
 
 2. An event for {user}:
 
-   curl {settings_url}/v1/publish -H 'Content-Type: application/json' \\
+   curl {url}/v1/publish -H 'Content-Type: application/json' \\
      -H 'Authorization: Bearer {api_key}' \\
      -d '{{"user":"{user}","event":"job.complete","data":{{"id":7}}}}'
 
-   or from Python, with TIDINGS_REDIS_URL={environ.get("TIDINGS_REDIS_URL", "…")}
+   or from Python:
 
    from tidings import Publisher
-   Publisher().publish("{user}", "job.complete", {{"id": 7}})
+   Publisher("{redis_url}").publish("{user}", "job.complete", {{"id": 7}})
 """

@@ -25,15 +25,15 @@ class _Serve(click.Command):
         records: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
             name = (parameter.name or "").removesuffix(_FILE)
-            if name in GROUPS and (record := parameter.get_help_record(ctx)):
-                if records:
-                    self._write(formatter, group, records)
-                group, records = GROUPS[name], [record]
-            elif record := parameter.get_help_record(ctx):
-                if name == "help":
-                    self._write(formatter, group, records)
-                    group, records = "Other", []
-                records.append(record)
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            heading = "Other" if name == "help" else GROUPS.get(name, group)
+            if heading != group and records:
+                self._write(formatter, group, records)
+                records = []
+            group = heading
+            records.append(record)
         self._write(formatter, group, records)
 
     @staticmethod
@@ -47,12 +47,15 @@ def _options() -> list[click.Parameter]:
     for name, field in rows():
         flag = "--" + name.replace("_", "-")
         default = shown_default(field)
-        told = f"{field.description} [{variable(name)}{f'; default: {default}' if default else ''}]"
+        shown = f"; default: {default}" if default else ""
+        in_file = bool(mark(field, "file"))
         # A secret on the command line can be read by every user of the machine.
-        if not mark(field, "file") or name == "redis_url":
+        if not in_file or name == "redis_url":
+            told = f"{field.description} [{variable(name)}{shown}]"
             options.append(click.Option([flag], metavar="TEXT", help=told))
-        if mark(field, "file"):
-            told = f"File that holds it. [{variable(name)}_FILE]" if name == "redis_url" else f"File: {told}"
+        if in_file:
+            what = "The same, in a file." if name == "redis_url" else f"A file with it. {field.description}"
+            told = f"{what} [{variable(name)}_FILE]"
             options.append(click.Option([f"{flag}-file"], metavar="PATH", help=told))
     return options
 

@@ -110,6 +110,9 @@ class Settings(BaseModel):
         "", "A path before every route, such as /push, for a proxy that does not strip it."
     )
 
+    gateway_name: Annotated[str, AfterValidator(values.check_gateway_name)] = row(
+        "", "Begins the ids of this gateway's sessions, so that a log line or a page can tell which one it was."
+    )
     trusted_proxies: str = row(
         "127.0.0.1,::1",
         "Addresses or networks, comma separated, whose X-Forwarded-For and X-Forwarded-Proto are believed.",

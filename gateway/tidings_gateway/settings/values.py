@@ -15,6 +15,7 @@ LOCALHOST = "localhost"
 """In the list of allowed origins: any http or https origin on this machine, whatever its port."""
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*", re.ASCII)
+_GATEWAY_NAME = re.compile(r"[A-Za-z0-9_.-]{0,32}", re.ASCII)
 _COOKIE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{0,64}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}", re.ASCII)
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9_.-]{1,16})?", re.ASCII)
@@ -118,6 +119,12 @@ def check_origin(text: str) -> str:
 def check_base_path(text: str) -> str:
     if not _BASE_PATH.fullmatch(text):
         raise ValueError("must be empty, or a path such as /push: a slash before each name and none at the end")
+    return text
+
+
+def check_gateway_name(text: str) -> str:
+    if not _GATEWAY_NAME.fullmatch(text):
+        raise ValueError("must be at most 32 of A-Z a-z 0-9 _ . -")
     return text
 
 

@@ -158,6 +158,8 @@ class App:
         path = scope["path"]
         if path == "/wait":
             await self.release.wait()
+        if path == "/sleep":
+            await asyncio.sleep(0.3)
         if path == "/raise":
             raise ValueError("in a request")
         if path == "/return":

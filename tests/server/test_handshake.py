@@ -98,6 +98,15 @@ async def test_an_application_that_does_not_decide() -> None:
         assert not served.server.state.tasks
 
 
+async def test_an_application_that_does_not_attach() -> None:
+    """The same deadline ends a connection that was accepted and then forgotten, with 1011."""
+    async with serving(handshake_timeout_ms=100) as served:
+        async with connect(served.ws("/wait-after")) as client:
+            await client.wait_closed()
+            assert client.close_code == 1011
+        await until(lambda: not served.server.state.tasks and not served.server.state.open)
+
+
 @pytest.mark.parametrize("path", ["/wait", "/wait-after"])
 async def test_drain_with_handshakes_under_way(caplog: pytest.LogCaptureFixture, path: str) -> None:
     """When the window opens, who is not accepted yet gets 503 with Retry-After, and the application, which goes on,

@@ -57,7 +57,6 @@ class Handshake(asyncio.Protocol):
         "_ended",
         "_key",
         "_lost",
-        "_scope",
         "_stage",
         "_state",
         "_task",
@@ -68,14 +67,12 @@ class Handshake(asyncio.Protocol):
         self,
         state: GatewayState,
         transport: asyncio.Transport,
-        scope: MutableMapping[str, Any],
         upgrade: Upgrade,
         early: bytes,
     ) -> None:
-        """`scope` is the request's, parsed; it becomes a websocket scope here. `early` came behind the request."""
+        """`early` came behind the request."""
         self._state = state
         self._transport = transport
-        self._scope = scope
         self._key = upgrade.key
         self._early = early
         self._stage = Stage.WAITING
@@ -84,42 +81,43 @@ class Handshake(asyncio.Protocol):
         self._denial: tuple[int, list[Header], bytearray] | None = None
         self._ended: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def start(self, app: Application, scope: MutableMapping[str, Any], subprotocols: list[str]) -> None:
+        """`scope` is the request's, parsed; it becomes a websocket scope here. It is not kept: it refers to us."""
         scope["type"] = "websocket"
         scope["scheme"] = "wss" if scope["scheme"] == "https" else "ws"
-        scope["subprotocols"] = upgrade.subprotocols
+        scope["subprotocols"] = subprotocols
         scope["extensions"] = {"websocket.http.response": {}, ATTACH: {"attach": self.attach}}
         del scope["method"]
-
-    def start(self, app: Application) -> None:
         state = self._state
         state.handshakes.add(self)
         state.handshake_deadlines.start(self)
-        self._task = asyncio.get_running_loop().create_task(self._run(app))
+        self._task = asyncio.get_running_loop().create_task(self._run(app, scope))
         state.tasks.add(self._task)
         self._task.add_done_callback(state.tasks.discard)
 
-    async def _run(self, app: Application) -> None:
+    async def _run(self, app: Application, scope: MutableMapping[str, Any]) -> None:
         try:
-            await app(self._scope, self._receive, self._send)
+            await app(scope, self._receive, self._send)
         except ClientDisconnected:
             pass  # The answer came after the end. The application need not have known.
         except asyncio.CancelledError:
-            self.refuse(Refusal(503, "The server gave up on this handshake."))
+            self._give_up(Refusal(503, "The server gave up on this handshake."))
         except Exception:
             log.exception("the application failed in a WebSocket handshake")
-            self._give_up()
+            self._give_up(Refusal(500, "The handshake failed."))
         else:
             if self._stage is not Stage.ENDED:
                 log.error("the application returned from a WebSocket handshake without attaching or closing it")
-                self._give_up()
+                self._give_up(Refusal(500, "The handshake failed."))
         finally:
             self._end()
 
-    def _give_up(self) -> None:
+    def _give_up(self, refusal: Refusal) -> None:
         if self._stage is Stage.ACCEPTED:
             self.attach(SILENT).close(SERVER_FAULT.code, SERVER_FAULT.reason)
         else:
-            self.refuse(Refusal(500, "The handshake failed."))
+            self.refuse(refusal)
 
     # ASGI
 

@@ -268,9 +268,10 @@ class HttpProtocol(HttpToolsProtocol):
         state.connections.discard(self)
         # A frame that comes now must wait for whoever the connection will belong to.
         self.transport.pause_reading()
-        handshake = Handshake(state, self.transport, cast("Message", self.scope), self._upgrade, early)
+        handshake = Handshake(state, self.transport, self._upgrade, early)
         self.transport.set_protocol(handshake)
-        handshake.start(self.app)
+        handshake.start(self.app, cast("Message", self.scope), self._upgrade.subprotocols)
+        self.parser = None  # type: ignore[assignment]  # It refers to us: without this, only the collector frees both.
 
     # Endings
 

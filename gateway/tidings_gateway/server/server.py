@@ -2,7 +2,7 @@
 
 The first SIGTERM or SIGINT starts the drain; a second ends the process at once, cutting everybody off; a third does
 not even run what is left of the shutdown. Exit code: 0 after a drain (or when asked to end before it had started),
-1 when it was ended at once, could not start, or did not end in its time.
+1 when it was ended at once, or when the application could not start, could not stop, or did not in its time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import uvicorn
 from tidings_gateway.server.drain import Drain, LoopClock
 from tidings_gateway.server.draining import Draining, Phase
 from tidings_gateway.server.http import HttpProtocol
+from tidings_gateway.server.lifespan import Lifespan
 from tidings_gateway.server.settings import ServerSettings
 from tidings_gateway.server.state import GatewayState
 
@@ -50,7 +51,10 @@ class GatewayServer(uvicorn.Server):
     """Serves one application. `draining` is made by the caller, who shows it to the application too."""
 
     def __init__(self, app: Application, settings: ServerSettings, draining: Draining) -> None:
-        super().__init__(_config(app, settings))
+        config = _config(app, settings)
+        config.load()
+        config.lifespan_class = Lifespan
+        super().__init__(config)
         self.settings = settings
         self.draining = draining
         self.exit_code = 0
@@ -201,6 +205,7 @@ class GatewayServer(uvicorn.Server):
                 await self.lifespan.shutdown()
         except TimeoutError:
             log.error("the application's shutdown takes longer than %g s; going without it", limit_s)
+            self.exit_code = 1
         if self.lifespan.should_exit:
             self.exit_code = 1
 

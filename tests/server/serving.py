@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from websockets.frames import Frame, Opcode
 
+from tests.support.rawsocket import RawSocket
 from tests.support.waiting import until
 from tidings_gateway.server.draining import Draining
 from tidings_gateway.server.server import GatewayServer
 from tidings_gateway.server.settings import ServerSettings
 from tidings_gateway.server.socket import Socket
+
+SMALL = 4096
+"""Socket buffers so small that a peer that does not read is noticed soon."""
 
 Message = MutableMapping[str, Any]
 
@@ -72,6 +78,18 @@ class Handler:
         self.closes.append(code)
         if self.on_closed:
             self.on_closed()
+
+
+async def raw_socket(served: Served, receive_buffer: int | None = None) -> tuple[RawSocket, Handler]:
+    """A connection by hand, and the handler at its other end."""
+    known = len(served.app.handlers)
+    raw = await RawSocket.connect(served.ws(), receive_buffer=receive_buffer)
+    await until(lambda: len(served.app.handlers) > known, what="the handler is attached")
+    return raw, served.app.handler
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING or record.exc_info]
 
 
 class App:

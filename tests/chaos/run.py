@@ -21,6 +21,8 @@ LINGER_MS = 500
 SPARE_DESCRIPTORS = 8
 """A gateway may hold this many more descriptors after the run than before its first client: pools, log files."""
 
+COMPLAINT_CHARS = 1500
+
 SETTINGS = {
     "TIDINGS_DRAIN_GRACE_MS": "300",
     "TIDINGS_DRAIN_WINDOW_MS": "1500",
@@ -127,4 +129,4 @@ async def _after(
         try:
             gateway.assert_quiet()
         except AssertionError as complaint:
-            verdict.violations.append(str(complaint))
+            verdict.violations.append(str(complaint)[:COMPLAINT_CHARS])

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from tidings.errors import TidingsError
+from tidings.errors import InvalidInput, TidingsError
 from tidings_gateway.assets import MissingAsset
 from tidings_gateway.cli.demo import demo
 from tidings_gateway.cli.dev import dev
@@ -57,6 +57,9 @@ def run(arguments: Sequence[str]) -> int:
     except SettingsError as error:
         for problem in error.problems:
             click.echo(f"tidings: {problem}", err=True)
+        return USAGE
+    except InvalidInput as error:
+        click.echo(f"tidings: {error}", err=True)
         return USAGE
     except (TidingsError, EmbeddedError, MissingAsset) as error:
         click.echo(f"tidings: {error}", err=True)

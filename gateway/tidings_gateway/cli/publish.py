@@ -9,7 +9,7 @@ from typing import Any
 import click
 import orjson
 
-from tidings.errors import InvalidInput, PublishError
+from tidings.errors import PublishError
 
 MAX_DATA_BYTES = 1_048_576
 """More than any event may hold: a wrong file name must not fill the memory."""
@@ -44,11 +44,9 @@ def read_data(text: str) -> Any:
 @click.argument("user")
 @click.argument("event")
 @click.argument("data", default="null")
+@click.option("--url", envvar="TIDINGS_URL", metavar="URL", help="Through this gateway, not Redis. [TIDINGS_URL]")
 @click.option(
-    "--url", envvar="TIDINGS_URL", metavar="URL", help="Publish through this gateway instead of Redis. [TIDINGS_URL]"
-)
-@click.option(
-    "--api-key-file", metavar="PATH", help="File with the gateway's API key. Without it TIDINGS_API_KEY counts."
+    "--api-key", metavar="TEXT", help="The gateway's API key; better in TIDINGS_API_KEY, unseen."
 )
 @click.option("--ephemeral", is_flag=True, help="For who is connected now; it is not stored.")
 @click.option("--key", metavar="TEXT", help="In a queue, a newer ephemeral event with this key replaces an older one.")
@@ -75,8 +73,6 @@ def publish(
             receipt = publisher.publish(
                 user, event, body, key=key, ephemeral=ephemeral, idempotency_key=idempotency_key
             )
-    except InvalidInput as error:
-        raise click.UsageError(str(error)) from None
     except PublishError as error:
         doubt = "; it may have been stored all the same" if error.outcome_unknown else ""
         raise click.ClickException(f"not acknowledged ({error.code}): {error.why}{doubt}") from None

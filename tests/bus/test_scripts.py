@@ -105,7 +105,7 @@ async def test_a_forgotten_script_is_loaded_and_the_calls_repeated() -> None:
     scripts = runner(conn)
     got: dict[int, object] = {}
     for n in range(3):
-        scripts.run(call(n), partial(got.setdefault, n))
+        scripts.run(call(n), partial(got.__setitem__, n))
     await turn()
     conn.data_received(b"-NOSCRIPT No matching script.\r\n" * 3)
     await turn(2)

@@ -139,6 +139,11 @@ class Link:
         except BaseException as error:
             for connection in opened:
                 connection.fail(None)
+            if isinstance(error, TimeoutError) and endpoint.tls is not None and not opened:
+                # A server without TLS waits for the rest of what it takes for a command.
+                raise Trouble(
+                    Kind.TLS, f"{endpoint} does not answer a TLS handshake: without TLS, frozen, or unreachable"
+                ) from error
             if isinstance(error, Exception) and not isinstance(error, Trouble):
                 raise trouble(error, endpoint, doing="the opening of a link") from error
             raise

@@ -55,9 +55,11 @@ def children() -> dict[int, str]:
             continue
         for pid in pids:
             try:
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
                 continue
-            if command:  # empty for a zombie
+            if state not in ("Z", "X"):
+                # Empty for a moment while the child turns into its program.
                 found[int(pid)] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return found

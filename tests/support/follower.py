@@ -142,7 +142,8 @@ class Follower:
         replay = frame.get("replay", False)
         if replay and self.synced:
             self.violation(f"replay:true on {identity} after synced")
-        self._replayed += bool(replay)
+        # Skips carry no flag, but they are entries that were caught up with, and `replayed` counts those.
+        self._replayed += bool(replay) or (kind == "skip" and not self.synced)
         event = frame["event"] if kind == "event" else None
         received = Received(identity, event, frame.get("data"), replay, self.connections, time.monotonic())
         self.chain.append(received)

@@ -80,6 +80,16 @@ class Handler:
             self.on_closed()
 
 
+def get(path: str = "/", headers: str = "") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode()
+
+
+async def answer(raw: RawSocket) -> dict[str, object]:
+    """What the application says about the request, which it answered with 200."""
+    assert await raw.response() == 200
+    return json.loads(await raw.body())  # type: ignore[no-any-return]
+
+
 async def raw_socket(served: Served, receive_buffer: int | None = None) -> tuple[RawSocket, Handler]:
     """A connection by hand, and the handler at its other end."""
     known = len(served.app.handlers)
@@ -168,6 +178,14 @@ class App:
 
     async def http(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         body = b""
+        if scope["path"] == "/early":
+            await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+            return
+        if scope["path"] == "/large":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8000000")]})
+            await send({"type": "http.response.body", "body": b"x" * 8_000_000})
+            return
         while (message := await receive())["type"] == "http.request":
             body += message.get("body", b"")
             if not message.get("more_body"):

@@ -195,6 +195,19 @@ async def test_requests_are_served_to_the_end(processes: Any) -> None:
         raw.close()
 
 
+async def test_answers_are_flushed(processes: Any) -> None:
+    """An answer that is complete, but not yet read by its client, is not cut off."""
+    process = await processes(settings={"drain_window_ms": 5000}).started()
+    async with await RawSocket.tcp(process.url) as raw:
+        await raw.send_bytes(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert await raw.response() == 200
+        process.signal()
+        await process.says("letting go of")
+        await asyncio.sleep(1)  # time: longer than everything that follows the window
+        assert len(await raw.body()) == 8_000_000
+    await process.ended_well()
+
+
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
 async def test_second_signal(processes: Any, numbers: tuple[int, int]) -> None:
     """A second signal ends the process at once, with 1, whatever the drain is doing; no traceback."""

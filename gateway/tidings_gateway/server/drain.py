@@ -49,7 +49,7 @@ class Drained(Protocol):
         """Refuse the handshakes under way, end keep-alive, and let go at once of sockets attached from now on."""
 
     def busy(self) -> bool:
-        """Whether requests are still being answered."""
+        """Whether requests are still being answered, or answers still being sent."""
 
 
 class Clock(Protocol):

@@ -95,8 +95,8 @@ class HttpProtocol(HttpToolsProtocol):
                 self.transport.pause_reading()
             return
         if self._reading is Reading.IDLE:
-            # Also when the parser makes no message of it: line ends before a request are skipped in silence, and must
-            # not keep a connection alive.
+            # Before the parser sees it, so that all bytes of the next request count as its own, line ends included that
+            # the parser would skip in silence.
             self._start_headers()
         block = self._block
         try:
@@ -119,6 +119,9 @@ class HttpProtocol(HttpToolsProtocol):
     def headers_late(self) -> None:
         if self._deaf:
             self.transport.abort()
+        elif self._busy():
+            # A request pipelined by half, and perhaps it is us who stopped reading: its time has not begun.
+            self.server_state.header_deadlines.start(self)
         elif self._raw_bytes:
             self._refuse(Refusal(408, "The request did not arrive in time."))
         else:

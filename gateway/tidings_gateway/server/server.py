@@ -185,7 +185,7 @@ class GatewayServer(uvicorn.Server):
         for connection in list(state.connections):
             connection.shutdown()
         if not self.force_exit:
-            await _until(lambda: not state.tasks, limit_s)
+            await _until(lambda: not state.tasks and not state.connections, limit_s)
         if tasks := list(state.tasks):
             log.warning("%d requests did not end in time and are cut off", len(tasks))
             for task in tasks:

@@ -171,29 +171,27 @@ class Socket(asyncio.Protocol):
         if now >= self._second_ends:
             self._second_ends = now + 1.0
             self._second_bytes = self._second_frames = 0
-        self._second_bytes += len(data)
         if self._discarding:
+            self._second_bytes += len(data)
             if self._second_bytes > MAX_DISCARD_BYTES:
                 self._transport.pause_reading()
             return
-        if self._inbound is None:
-            self._inbound = sockets.new_inbound()
-        if len(data) <= READ_SLICE_BYTES:
-            self._parse(self._inbound, data)
-        else:
-            for start in range(0, len(data), READ_SLICE_BYTES):
-                if self._inbound is not None:
-                    self._parse(self._inbound, data[start : start + READ_SLICE_BYTES])
-        if self._inbound is not None:
-            if self._second_bytes > sockets.inbound_bytes_per_s:
-                self._refuse(INBOUND_RATE.code, INBOUND_RATE.reason)
-            elif self._inbound.empty:
-                self._stop_parsing()
+        inbound = self._inbound
+        if inbound is None:
+            inbound = self._inbound = sockets.new_inbound()
+        for start in range(0, len(data), READ_SLICE_BYTES):
+            self._parse(inbound, data[start : start + READ_SLICE_BYTES])
+            if self._inbound is not inbound:
+                return  # refused, closed or aborted meanwhile: nothing is read any more
+        if inbound.empty:
+            self._stop_parsing()
 
     def _parse(self, inbound: Inbound, data: bytes) -> None:
         frames, events = inbound.receive(data)
         self._second_frames += frames
-        if self._second_frames > self._sockets.inbound_frames_per_s:
+        self._second_bytes += len(data)
+        sockets = self._sockets
+        if self._second_frames > sockets.inbound_frames_per_s or self._second_bytes > sockets.inbound_bytes_per_s:
             self._refuse(INBOUND_RATE.code, INBOUND_RATE.reason)
             return
         for event in events:

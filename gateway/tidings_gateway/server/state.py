@@ -76,7 +76,10 @@ class GatewayState(ServerState):
                 connection.end_keep_alive()
 
     def busy(self) -> bool:
-        return bool(self.tasks)
+        if self.tasks:
+            return True
+        http = (connection for connection in self.connections if isinstance(connection, HttpProtocol))
+        return any(connection.transport.get_write_buffer_size() for connection in http)
 
     def _draining_refusal(self) -> Refusal:
         return unavailable("This server is about to stop. Another one answers.", self.settings.retry_ms)

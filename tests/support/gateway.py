@@ -82,11 +82,16 @@ class GatewayProcess:
 
     # Starting
 
-    async def start(self, deadline_s: float = 20) -> GatewayProcess:
-        """Returns when it takes connections."""
+    async def start(self, deadline_s: float = 20, *, ready: bool = True) -> GatewayProcess:
+        """Returns when it takes connections and, unless `ready` is off, has reached its Redis."""
         self.launch()
         await until(self._listens, deadline_s, f"{self.name} listens")
+        if ready:
+            await until(self._reached, deadline_s, f"{self.name} has reached Redis")
         return self
+
+    def _reached(self) -> bool:
+        return " is reached (link " in self.log[self._started_at :]
 
     def start_sync(self, deadline_s: float = 20) -> GatewayProcess:
         self.launch()

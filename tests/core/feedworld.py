@@ -86,12 +86,11 @@ class World:
         """Something has happened to the log that the subscription did not tell, and no read has seen yet."""
 
         self.page_events = 1 + page % 4
-        self.page_bytes = LARGE + 10
+        self.page_bytes = LARGE + SMALL + 2 * EVENT_OVERHEAD_BYTES
         self.held_events = 1 + held % 8
         self.held_bytes = LARGE * (1 + held % 3)
-        page_cost = self.page_bytes + self.page_events * EVENT_OVERHEAD_BYTES
         self.queue_events = self.page_events + queue % 6
-        self.queue_bytes = page_cost + queue % 4 * LARGE
+        self.queue_bytes = self.page_bytes + queue % 4 * LARGE
         self.queue: deque[int] = deque()
         self.queued_bytes = 0
         self.prompt = not flags & 2
@@ -290,7 +289,7 @@ class World:
     def room(self) -> bool:
         return (
             len(self.queue) + self.page_events <= self.queue_events
-            and self.queued_bytes + self.page_bytes + self.page_events * EVENT_OVERHEAD_BYTES <= self.queue_bytes
+            and self.queued_bytes + self.page_bytes <= self.queue_bytes
         )
 
     # What the session does with the feed.

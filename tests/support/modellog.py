@@ -1,8 +1,9 @@
 """A user's event log as the contract describes it, in memory: what a feed may believe, in plain Python.
 
-It shares no code with the scripts that run in Redis or with the feed, only the types of what is read. Every entry that
-ever existed under any position is kept in a `Truth`, shared by all copies of a log, so that a test can ask what really
-came after what, long after the log was trimmed, lost or forked.
+It shares no code with the scripts that run in Redis or with the feed, only the types of what is read; that it answers
+as the scripts do is a test of its own. Every entry that ever existed under any position is kept in a `Truth`, shared by
+all copies of a log, so that a test can ask what really came after what, long after the log was trimmed, lost or
+forked.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import NamedTuple
 
 from tidings.log.page import Page, ResyncReason
 from tidings.log.record import DurableRecord
+
+FRAME_BYTES = 112
+"""What an entry counts for in a page beside its body."""
 
 
 @dataclass(slots=True)
@@ -118,8 +122,9 @@ class ModelLog:
         assert epoch is not None
         top = spell(epoch, self.seq, self.tag)
         if position is None:
-            start = max(0, len(self.entries) - last)
-            page = self._take(start, limit, max_bytes) if last else ()
+            oldest = self.seq - last + 1
+            index = next((index for index, entry in enumerate(self.entries) if entry.seq >= oldest), None)
+            page = () if index is None or not last else self._take(index, limit, max_bytes)
             return Page(page[0].before if page else top, top, page)
         asked_epoch, _, rest = position.decode().partition(".")
         seq, _, tag = rest.partition("-")
@@ -159,7 +164,7 @@ class ModelLog:
         size = 0
         following = None
         for entry in self.entries[start : start + limit]:
-            size += len(entry.body)
+            size += len(entry.body) + FRAME_BYTES
             if taken and (size > max_bytes or entry.seq != following):
                 break
             following = entry.seq + 1

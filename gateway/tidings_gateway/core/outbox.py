@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tidings_gateway.core.frames import EVENT_OVERHEAD_BYTES, Frame
+from tidings_gateway.core.frames import Frame
 
 CONTROL_RESERVE: Final = 64
 """Control frames that may wait beyond the bounds."""
@@ -117,14 +117,15 @@ class Outbox:
         )
 
     def room_for_page(self, page_events: int, page_bytes: int, transport_bytes: int) -> bool:
-        """Whether a page of at most `page_events` entries and `page_bytes` of bodies could be taken as a whole.
+        """Whether a page of at most `page_events` entries and `page_bytes` could be taken as a whole. The bytes are
+        those of its frames, `EVENT_OVERHEAD_BYTES` for each beside the body, as the log counts them too.
 
         Settings whose page never fits must not mean that nothing is ever read: an empty queue is always room enough.
         """
         if not self._frames and not transport_bytes:
             return True
         events, size = self.budget(transport_bytes)
-        return page_events <= events and page_bytes + page_events * EVENT_OVERHEAD_BYTES <= size
+        return page_events <= events and page_bytes <= size
 
     def _fits(self, size: int, transport_bytes: int, without_events: int = 0, without_bytes: int = 0) -> bool:
         events = len(self._frames) - without_events

@@ -18,6 +18,9 @@ from tidings_gateway.bus.limits import BusLimits
 FAST = BusLimits(redis_timeout_ms=600, canary_interval_ms=200, canary_timeout_ms=600, linger_ms=50)
 """A link that looks ten times as often, so that a test need not wait."""
 
+STEADY = BusLimits(linger_ms=50)
+"""The times of production, for tests in which a link that is given up would be a failure."""
+
 NOTICED_S = (FAST.canary_interval_ms + FAST.canary_timeout_ms) / 1000
 """A dead link is noticed within this, by `FAST`."""
 
@@ -98,4 +101,16 @@ async def turn(times: int = 1) -> None:
         await asyncio.sleep(0)
 
 
-__all__ = ["FAST", "NOTICED_S", "Listener", "append", "clients", "numsub", "raw_clients", "replace", "running", "turn"]
+__all__ = [
+    "FAST",
+    "NOTICED_S",
+    "STEADY",
+    "Listener",
+    "append",
+    "clients",
+    "numsub",
+    "raw_clients",
+    "replace",
+    "running",
+    "turn",
+]

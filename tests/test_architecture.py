@@ -25,7 +25,7 @@ STOREYS: list[set[str]] = [
     {"tidings", "tidings.__main__"},
     {"tidings_gateway"},  # `tidings_gateway/__init__.py`: the version, nothing more
     {"tidings_gateway.core", "tidings_gateway.client", "tidings_gateway.assets", "tidings_gateway.embedded"},
-    {"tidings_gateway.explain"},
+    {"tidings_gateway.explain", "tidings_gateway.keys"},
     {"tidings_gateway.settings", "tidings_gateway.telemetry", "tidings_gateway.ticker"},
     {"tidings_gateway.bus", "tidings_gateway.server", "tidings_gateway.auth"},
     {"tidings_gateway.hub", "tidings_gateway.session"},
@@ -60,6 +60,7 @@ PACKAGES_OF_OTHERS: dict[str, set[str]] = {
     "tidings_gateway.bus": {"hiredis"},
     "tidings_gateway.server": {"uvicorn", "httptools", "websockets", "uvloop"},
     "tidings_gateway.auth": {"joserfc"},
+    "tidings_gateway.keys": {"joserfc"},
     "tidings_gateway.http": {"starlette", "orjson"},
     "tidings_gateway.transports": {"starlette", "orjson"},
     "tidings_gateway.app": {"starlette"},

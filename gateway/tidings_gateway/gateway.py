@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tidings_gateway.session import Limits
     from tidings_gateway.settings import Settings
     from tidings_gateway.ticker import Ticker
-    from tidings_gateway.transports.websocket import WebSocketConnection
 
 
 @dataclass(slots=True)
@@ -30,8 +29,8 @@ class Gateway:
     limits: Limits
     tokens: TokenVerifier
     origins: OriginPolicy
-    connections: set[WebSocketConnection] = field(default_factory=set)
-    """Bounded by `max_connections`, checked when a connection opens."""
+    connections: set[object] = field(default_factory=set)
+    """Those open now, of every transport. Bounded by `max_connections`, checked when a connection opens."""
     _sessions: int = 0
 
     def now(self) -> float:

@@ -10,7 +10,7 @@ import pytest
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry, serialize_compact
 
-from tidings_gateway.auth.keys import InvalidKey
+from tidings_gateway.keys import InvalidKey
 from tidings_gateway.auth.tokens import MAX_TOKEN_BYTES, Grant, Refusal, TokenVerifier, Unauthorized
 
 NOW = 1_800_000_000

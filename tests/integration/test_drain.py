@@ -171,7 +171,7 @@ async def test_clients_of_a_drained_gateway_are_back_on_the_other_without_loss(
                 while gateway.running:
                     await publisher.publish("ann", "n", sent)
                     sent += 1
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.01)  # time: the pace of the publisher
                 assert await gateway.wait_exit() == 0
                 await gateway.start()
             for client in clients:

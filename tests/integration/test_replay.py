@@ -45,7 +45,7 @@ async def test_live_never_overtakes_replay(valkey: ValkeyProcess, prefix: str, r
             while not stop.is_set():
                 receipt = await publisher.publish("ann", "live", name)
                 acknowledged.append(str(receipt.position))
-                await asyncio.sleep(0.004)
+                await asyncio.sleep(0.004)  # time: the pace of the publisher
 
         publishing = [asyncio.create_task(publish(name)) for name in (1, 2)]
         urls = [one.ws_url, two.ws_url]

@@ -19,7 +19,7 @@ from joserfc.jwt import JWTClaimsRegistry
 
 from tidings.errors import InvalidUser, TidingsError
 from tidings.log.names import check_user
-from tidings_gateway.auth.keys import public_keys, secret_keys
+from tidings_gateway.keys import public_keys, secret_keys
 
 if TYPE_CHECKING:
     from joserfc.jwa import JWSAlgModel

@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 
 from tidings import settings as shared
 from tidings.errors import InvalidSetting
-from tidings_gateway.auth.keys import check_public_key, check_secret_key
+from tidings_gateway.keys import check_public_key, check_secret_key
 from tidings_gateway.settings import values
 from tidings_gateway.settings.limits import default_max_connections
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from tidings_gateway.auth.keys import InvalidKey, check_public_key, public_keys, secret_keys
+from tidings_gateway.keys import InvalidKey, check_public_key, public_keys, secret_keys
 from tidings_gateway.settings import SettingsError, load_settings
 
 ALL = ("HS256", "RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA")

@@ -217,13 +217,15 @@ class World:
             self._apply(self.feed.link_lost())
 
     def connect(self, argument: int) -> None:
-        """The subscription is confirmed: anew, with or without a loss told before, by the same link or by the next."""
+        """The subscription is confirmed: with or without a loss told before, by the same link or by the next, with or
+        without records of the time before still to be heard."""
         self.generation += argument % 2
         if self.hearing is not self.primary:
             # Nothing repeats on this primary what was published on another one.
             self.heard.clear()
+        if self.linked is not self.primary or argument % 4 < 2:
+            self.channel.clear()
         self.linked = self.hearing = self.primary
-        self.channel.clear()
         self.unheard = True
         self.reads_for_nothing = 0
         self._apply(self.feed.link_back(self.generation, room=self.room() and self.prompt))

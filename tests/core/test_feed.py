@@ -591,6 +591,9 @@ def test_every_move_of_the_table(before: str, move: str, after: str) -> None:
         (b"Abcdefgh.41-7", b"Zyxwvuts.42-5", False),
         (b"Abcdefgh.41-7", b'Abcdefgh.42-5","x":"', False),
         (b"Abcdefgh.41-7\n", b"Abcdefgh.42-5", False),
+        (b"Abcdefgh.41-7 Abcdefgh.42-5", b"", False),
+        (b"Abcdefgh.41-07", b"Abcdefgh.42-5", False),
+        (b"Abcdefgh.9999999999999999-7", b"Abcdefgh.10000000000000000-5", False),
         (b"", b"", False),
     ],
 )

@@ -15,14 +15,14 @@ RNG = st.randoms(use_true_random=False)
 
 
 class TestDrain:
-    @given(st.integers(0, 3_000), st.floats(1, 60_000), RNG)
+    @given(st.integers(0, 400), st.floats(1, 60_000), RNG)
     def test_inside_the_window_and_ascending(self, count: int, window_ms: float, rng: random.Random) -> None:
         moments = drain_schedule(count, window_ms, rng)
         assert len(moments) == count
         assert moments == sorted(moments)
         assert all(0 <= moment <= window_ms for moment in moments)
 
-    @given(st.integers(1, 3_000), st.integers(1, 60), RNG)
+    @given(st.integers(1, 400), st.integers(1, 60), RNG)
     def test_no_moment_is_crowded(self, count: int, buckets: int, rng: random.Random) -> None:
         """Wherever the window is cut, no part gets more than three times its share (or one socket)."""
         window_ms = 20_000.0

@@ -1,0 +1,82 @@
+"""The gateway as a whole, at its start and with its store away."""
+
+from __future__ import annotations
+
+import httpx
+
+from tests.support.client import Client
+from tests.support.gateway import FAST_DRAIN, GatewayProcess
+from tests.support.tokens import API_KEY, mint
+from tests.support.valkey import ValkeyProcess
+from tests.support.waiting import until
+
+KEY = {"Authorization": f"Bearer {API_KEY}"}
+
+
+async def test_it_starts_without_its_store_and_says_so(prefix: str) -> None:
+    """Alive but not ready; new sockets 1013 with a time, publishing 503 with Retry-After; once the store is there, all
+    of it works without a restart."""
+    store = ValkeyProcess()
+    gateway = GatewayProcess(store.url, prefix=prefix, env=FAST_DRAIN)
+    try:
+        await gateway.start(ready=False)
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=10) as http:
+            assert (await http.get("/livez")).status_code == 200
+            assert (await http.get("/readyz")).status_code == 503
+            message = {"user": "ann", "event": "n", "data": 1}
+            answer = await http.post("/v1/publish", json=message, headers=KEY)
+            assert answer.status_code == 503
+            assert int(answer.headers["retry-after"]) >= 1
+            async with Client(gateway.ws_url, mint("ann"), base_ms=50, cap_ms=300) as client:
+                await until(lambda: bool(client.closes))
+                assert (client.closes[0].code, client.closes[0].reason) == (1013, "store away")
+                store.start()
+                await client.until_synced(15)
+                assert (await http.get("/readyz")).status_code == 200
+                answer = await http.post("/v1/publish", json=message, headers=KEY)
+                assert answer.status_code == 200
+                await client.until_events(1)
+                assert client.events[0].id == answer.json()["id"]
+                client.check()
+    finally:
+        await gateway.close()
+        store.close()
+
+
+async def test_sessions_outlive_their_store(prefix: str) -> None:
+    """The store is killed and comes back with its data: the socket stays, and nothing acknowledged is missed."""
+    with ValkeyProcess("--appendonly", "yes", "--appendfsync", "always") as store:
+        async with (
+            GatewayProcess(store.url, prefix=prefix, env=FAST_DRAIN) as gateway,
+            httpx.AsyncClient(base_url=gateway.url, timeout=10) as http,
+            Client(gateway.ws_url, mint("ann")) as client,
+        ):
+            await client.until_synced()
+            acknowledged = []
+            for round_number in range(3):
+                if round_number == 1:
+                    store.restart(kill=True)
+                message = {"user": "ann", "event": "n", "data": round_number}
+                answer = await http.post("/v1/publish", json=message, headers=KEY)
+                while answer.status_code == 503:
+                    answer = await http.post("/v1/publish", json=message, headers=KEY)
+                acknowledged.append(answer.json()["id"])
+            await until(lambda: bool(client.events) and client.events[-1].id == acknowledged[-1], 15)
+            heard = [event.id for event in client.events]
+            assert [position for position in acknowledged if position not in heard] == []
+            assert client.connections == 1
+            assert client.resyncs == []
+            client.check()
+
+
+async def test_the_client_is_served_by_the_gateway_it_speaks_to(valkey: ValkeyProcess, prefix: str) -> None:
+    """`/tidings.js` and what it imports, with a type that browsers take for a module."""
+    async with (
+        GatewayProcess(valkey.url, prefix=prefix, env=FAST_DRAIN) as gateway,
+        httpx.AsyncClient(base_url=gateway.url) as http,
+    ):
+        for name in ("tidings.js", "machine.js"):
+            answer = await http.get(f"/{name}")
+            assert answer.status_code == 200
+            assert answer.headers["content-type"].startswith("text/javascript")
+            assert "server" not in answer.headers

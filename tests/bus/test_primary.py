@@ -19,6 +19,7 @@ from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
 from tidings.errors import StoreUnavailable
 from tidings.log.names import Names
+from tidings_gateway.bus.bus import Bus
 from tidings_gateway.bus.trouble import Kind
 
 HEALED_S = 5
@@ -81,7 +82,7 @@ async def test_a_frozen_redis_is_noticed_and_healed(prefix: str, caplog: pytest.
             with pytest.raises(StoreUnavailable, match="does not answer"):
                 await bus.read("ann", None)
             bus.want(names.channel("bob"))
-            await asyncio.sleep(1)  # attempts at a new link fail meanwhile
+            await several_attempts(bus)
             server.thaw()
             await until(lambda: bus.up, HEALED_S, "healed")
             assert bus.generation == 2
@@ -134,7 +135,7 @@ async def test_killed_and_restarted(prefix: str, caplog: pytest.LogCaptureFixtur
             position = (await bus.read("ann", None)).top
             server.kill()
             await until(lambda: "nothing listens" in bus.why_down)
-            await asyncio.sleep(1)  # several attempts
+            await several_attempts(bus)
             server.restart()
             await until(lambda: bus.up, HEALED_S)
             await heard(server, listener, names, "ann", b"after")
@@ -160,7 +161,7 @@ async def test_started_before_redis(prefix: str, caplog: pytest.LogCaptureFixtur
                 await bus.read("ann", None)
             with pytest.raises(StoreUnavailable):
                 await bus.ping()
-            await asyncio.sleep(1)  # several attempts
+            await several_attempts(bus)
             assert len(warnings(caplog)) == 1
             server.start()
             await until(lambda: bus.up, HEALED_S)
@@ -168,6 +169,12 @@ async def test_started_before_redis(prefix: str, caplog: pytest.LogCaptureFixtur
         assert listener.lost == 1, "only by closing: no link was ever lost"
     finally:
         server.close()
+
+
+async def several_attempts(bus: Bus) -> None:
+    """Long enough to see that each says no more than the one before."""
+    after = bus._primary.attempts + 3
+    await until(lambda: bus._primary.attempts >= after, 15, "three more attempts")
 
 
 @asynccontextmanager
@@ -226,7 +233,7 @@ async def test_no_permission_to_subscribe(prefix: str, caplog: pytest.LogCapture
             bus.want(names.channel("ann"))
             await until(lambda: "subscribe" in bus.why_down)
             assert bus._primary.kind_down is Kind.PERMISSION
-            await asyncio.sleep(1)  # several attempts
+            await several_attempts(bus)
             assert len(warnings(caplog)) == 1
             server.cli("ACL", "SETUSER", "gw", "+subscribe")
             await heard(server, listener, names, "ann", b"1")

@@ -15,7 +15,7 @@ import pytest
 from tests.bus.support import turn
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
-from tidings_gateway.bus.resp import ConnectionLost, RespConnection, Unexpected, set_socket_options
+from tidings_gateway.bus.resp import ConnectionLost, RespConnection, Unexpected, pack, set_socket_options
 
 
 class FakeTransport(asyncio.Transport):
@@ -167,7 +167,7 @@ async def test_the_end_is_told_to_everybody_once() -> None:
     cause = OSError("gone")
     waiting = conn.send("PING")
     order: list[str] = []
-    conn.send_to([(("PING",), lambda reply: order.append(type(reply).__name__))])
+    conn.send_to([(pack(("PING",)), lambda reply: order.append(type(reply).__name__))])
     conn.on_lost = lambda cause: order.append(str(cause))
     conn.connection_lost(cause)
     conn.connection_lost(None)

@@ -88,7 +88,7 @@ async def test_a_caller_that_left_the_queue_is_not_sent() -> None:
     scripts = runner(conn, outstanding=1)
     futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
     for n, future in enumerate(futures):
-        scripts.run(call(n), lambda reply: None, wanted=lambda future=future: not future.done())  # type: ignore[misc]
+        scripts.run(call(n), lambda reply: None, caller=future)
     await turn()
     futures[0].cancel()
     futures[1].cancel()

@@ -176,7 +176,9 @@ class Channels:
 
     def reset(self) -> None:
         """The link is gone and all confirmations with it: whatever is wanted is subscribed anew, from the start."""
-        self._channels = {channel: _Channel() for channel, entry in self._channels.items() if entry.wanted}
+        self._channels = {channel: entry for channel, entry in self._channels.items() if entry.wanted}
+        for entry in self._channels.values():
+            entry.state = State.WAITING
         self._waiting = dict.fromkeys(self._channels)
         self._lingering.clear()
         self._leaving.clear()

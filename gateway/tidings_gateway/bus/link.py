@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import hiredis
@@ -158,21 +159,21 @@ class Link:
         """Send a read; see `Bus.read`."""
         future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
 
-        def answered(reply: Any) -> None:
-            if isinstance(reply, (ConnectionLost, hiredis.ReplyError)):
-                reject(future, self._unavailable(reply))
-            elif not future.done():
-                try:
-                    future.set_result(parse_page(reply))
-                except (ValueError, TypeError, AttributeError) as error:
-                    log.exception("Redis answered a read with something that is no page")
-                    reject(future, StoreUnavailable(f"no page: {error}"))
-
         try:
-            self.scripts.run(command, answered, wanted=lambda: not future.done())
+            self.scripts.run(command, partial(self._answered, future), caller=future)
         except QueueFull as full:
             reject(future, StoreUnavailable(str(full), retry_after_s=RETRY_AFTER_S))
         return future
+
+    def _answered(self, future: asyncio.Future[Page], reply: Any) -> None:
+        if isinstance(reply, (ConnectionLost, hiredis.ReplyError)):
+            reject(future, self._unavailable(reply))
+        elif not future.done():
+            try:
+                future.set_result(parse_page(reply))
+            except (ValueError, TypeError, AttributeError) as error:
+                log.exception("Redis answered a read with something that is no page")
+                reject(future, StoreUnavailable(f"no page: {error}"))
 
     def _unavailable(self, error: ConnectionLost | hiredis.ReplyError) -> StoreUnavailable:
         what = self.trouble or trouble(error, self.endpoint, doing="a read")

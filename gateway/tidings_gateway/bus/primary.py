@@ -40,6 +40,8 @@ class Primary:
         """The link in use; None while there is none."""
         self.generation = 0
         """Of the newest link; 0 before the first."""
+        self.attempts = 0
+        """Links tried so far, opened or not."""
         self.why_down = "no connection to Redis was tried yet"
         """One sentence; empty while the link is up."""
         self.kind_down: Kind | None = None
@@ -89,6 +91,7 @@ class Primary:
 
     async def _live_once(self) -> float:
         """Open a link and watch it until it is over. Returns how long it lived, in ms."""
+        self.attempts += 1
         try:
             link = await Link.open(await self._locate(), self._parts)
         except Trouble as why:

@@ -107,18 +107,18 @@ class RespConnection(asyncio.Protocol):
     def send_many(self, commands: Sequence[Words]) -> list[asyncio.Future[object]]:
         """Send commands in one write."""
         futures: list[asyncio.Future[object]] = [self._loop.create_future() for _ in commands]
-        self.send_to([(command, _Resolve(future)) for command, future in zip(commands, futures, strict=True)])
+        self.send_to([(pack(words), _Resolve(future)) for words, future in zip(commands, futures, strict=True)])
         return futures
 
-    def send_to(self, commands: Sequence[tuple[Words, Sink]]) -> None:
-        """Send commands in one write, each reply to its sink."""
+    def send_to(self, commands: Sequence[tuple[bytes, Sink]]) -> None:
+        """Send packed commands in one write, each reply to its sink."""
         if self.lost:
             for _, sink in commands:
                 sink(ConnectionLost(self._cause))
             return
         now_ms = self._clock_ms()
         self._waiting.extend((now_ms, sink) for _, sink in commands)
-        self.write(b"".join([pack(words) for words, _ in commands]))
+        self.write(b"".join([packed for packed, _ in commands]))
 
     def write(self, data: bytes) -> None:
         """Write packed commands whose replies go to the listener, see `listen`."""

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import hiredis
 
 from tidings.log.script import Command, Script
-from tidings_gateway.bus.resp import ConnectionLost, RespConnection, Sink, Words
+from tidings_gateway.bus.resp import ConnectionLost, RespConnection, Sink, Words, pack
 
 
 def load_commands(scripts: Sequence[Script]) -> list[Words]:
@@ -29,13 +28,19 @@ class QueueFull(Exception):
 
 
 class _Call:
-    __slots__ = ("reloaded", "sink", "wanted", "words")
+    """A call that waits or is under way; on the wire it is the sink of its own reply."""
 
-    def __init__(self, words: Words, sink: Sink, wanted: Callable[[], bool]) -> None:
-        self.words = words
+    __slots__ = ("caller", "packed", "reloaded", "runner", "sink")
+
+    def __init__(self, runner: ScriptRunner, packed: bytes, sink: Sink, caller: asyncio.Future[Any] | None) -> None:
+        self.runner = runner
+        self.packed = packed
         self.sink = sink
-        self.wanted = wanted
+        self.caller = caller
         self.reloaded = False
+
+    def __call__(self, reply: object) -> None:
+        self.runner.answered(self, reply)
 
 
 class ScriptRunner:
@@ -73,10 +78,10 @@ class ScriptRunner:
         command: Command,
         sink: Sink,
         *,
-        wanted: Callable[[], bool] = lambda: True,
+        caller: asyncio.Future[Any] | None = None,
         urgent: bool = False,
     ) -> None:
-        """Run a script at the end of this tick. `wanted` is asked before sending. `urgent` goes before what waits.
+        """Run a script at the end of this tick. Not sent if `caller` is done by then. `urgent` goes before what waits.
 
         Raises `QueueFull`, never for an urgent call.
         """
@@ -85,7 +90,7 @@ class ScriptRunner:
             return
         if not urgent and len(self._queue) >= self._max_queued:
             raise QueueFull(len(self._queue))
-        call = _Call(command.evalsha(), sink, wanted)
+        call = _Call(self, pack(command.evalsha()), sink, caller)
         if urgent:
             self._queue.appendleft(call)
         else:
@@ -107,21 +112,22 @@ class ScriptRunner:
         self._flushing = False
         if self._connection.lost or not self._connection.writable:
             return
-        commands: list[tuple[Words, Sink]] = []
+        commands: list[tuple[bytes, Sink]] = []
         while self._queue and self._outstanding < self._max_outstanding:
             call = self._queue.popleft()
-            if call.wanted():
-                commands.append((call.words, partial(self._answered, call)))
+            if call.caller is None or not call.caller.done():
+                commands.append((call.packed, call))
                 self._outstanding += 1
         if not commands:
             return
         if self._reload:
             self._reload = False
             # Failing to load is not answered here: the calls behind it fail for the same reason and say so.
-            commands[:0] = [(words, _ignore) for words in load_commands(self._scripts)]
+            commands[:0] = [(pack(words), _ignore) for words in load_commands(self._scripts)]
         self._connection.send_to(commands)
 
-    def _answered(self, call: _Call, reply: Any) -> None:
+    def answered(self, call: _Call, reply: object) -> None:
+        """For the call itself."""
         self._outstanding -= 1
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT") and not call.reloaded:
             call.reloaded = True

@@ -43,6 +43,9 @@ STALE = frozenset(("READONLY", "MASTERDOWN", "LOADING", "NOAUTH"))
 
 NOSCRIPT = "NOSCRIPT"
 
+_UNAUTHENTICATED = "unauthenticated"
+"""Before a password was given, Redis takes no command of our size, and calls it a protocol error."""
+
 # Redis 6 wraps what a script's command was refused with: "ERR Error running script …: -OOM command not allowed".
 _CODE = re.compile(r"(?:^|[-: ])(" + "|".join((*FAULTS, NOSCRIPT)) + r")\b")
 _ACL_IN_SCRIPT = re.compile(r"ACL failure|can't (?:run this command|access|publish)", re.IGNORECASE)
@@ -59,6 +62,8 @@ class ServerError(Exception):
     @property
     def code(self) -> str:
         """One of the codes above, or the line's first word."""
+        if _UNAUTHENTICATED in self.text:
+            return "NOAUTH"
         match = _CODE.search(self.text)
         return match[1] if match else self.text.partition(" ")[0]
 

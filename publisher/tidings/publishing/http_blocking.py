@@ -4,9 +4,6 @@ fork. Connections are kept alive. Proxies named in the environment are not used.
 from __future__ import annotations
 
 import http.client
-import io
-import selectors
-import socket
 import ssl
 import threading
 import time
@@ -14,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tidings.errors import InvalidSetting
+from tidings.publishing.deadline import DeadlineSocket, is_readable, left
 from tidings.publishing.http_wire import HttpAnswer, HttpRequest
 from tidings.publishing.per_process import PerProcess
 from tidings.publishing.plan import Failure, Outcome
@@ -78,15 +76,13 @@ class BlockingHttp:
     def _connect(self, end: float) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection
         if self._tls is not None:
-            connection = http.client.HTTPSConnection(
-                self._at.host, self._at.port, timeout=_left(end), context=self._tls
-            )
+            connection = http.client.HTTPSConnection(self._at.host, self._at.port, timeout=left(end), context=self._tls)
         else:
-            connection = http.client.HTTPConnection(self._at.host, self._at.port, timeout=_left(end))
+            connection = http.client.HTTPConnection(self._at.host, self._at.port, timeout=left(end))
         connection.connect()
         # request() would open a new connection in silence when this one is gone.
         connection.auto_open = 0
-        connection.sock = _DeadlineSocket(connection.sock, end)
+        connection.sock = DeadlineSocket(connection.sock, end)
         return connection
 
     def close(self) -> None:
@@ -121,51 +117,10 @@ def _read(response: http.client.HTTPResponse) -> bytes:
     body = bytearray()
     while len(body) <= MAX_ANSWER_BYTES and (chunk := response.read(_CHUNK_BYTES)):
         body += chunk
+    if response.length and len(body) <= MAX_ANSWER_BYTES:
+        # read(size) takes the end of the connection for the end of the body.
+        raise http.client.IncompleteRead(bytes(body), response.length)
     return bytes(body)
-
-
-def _left(end: float) -> float:
-    left = end - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-class _DeadlineSocket:
-    """A socket whose every operation must be over by `end`: a timeout per operation lets an answer that comes byte by
-    byte take for ever."""
-
-    def __init__(self, sock: socket.socket, end: float) -> None:
-        self.sock = sock
-        self.end = end
-
-    def sendall(self, data: Any) -> None:
-        self.sock.settimeout(_left(self.end))
-        self.sock.sendall(data)
-
-    def makefile(self, *_: Any) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self), _CHUNK_BYTES)
-
-    def close(self) -> None:
-        self.sock.close()
-
-    def is_quiet(self) -> bool:
-        """Nothing was asked, so anything to read is the end of the connection, or worse."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.sock, selectors.EVENT_READ)
-            return not selector.select(0)
-
-
-class _Reader(io.RawIOBase):
-    def __init__(self, owner: _DeadlineSocket) -> None:
-        self._owner = owner
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._owner.sock.settimeout(_left(self._owner.end))
-        return self._owner.sock.recv_into(buffer)
 
 
 class _Pool:
@@ -181,7 +136,7 @@ class _Pool:
                 connection = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if connection.sock is not None and connection.sock.is_quiet():
+            if connection.sock is not None and not is_readable(connection.sock):
                 return connection
             connection.close()
         return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import inspect
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import redis.asyncio.connection
 
+from tidings.publishing.deadline import is_readable
 from tidings.publishing.per_process import PerProcess
 from tidings.publishing.plan import Failure, Outcome
 from tidings.publishing.redis_link import (
@@ -150,7 +149,7 @@ class _Pool:
         """An idle connection that is still good, or None."""
         while self._idle:
             connection = self._idle.pop()
-            if await _is_quiet(connection):
+            if _is_quiet(connection):
                 return connection
             await connection.disconnect(nowait=True)
         return None
@@ -165,13 +164,10 @@ class _Pool:
             await self._idle.pop().disconnect(nowait=True)
 
 
-async def _is_quiet(connection: Any) -> bool:
-    # Nothing was asked, so anything to read is the end of the connection, or worse.
-    writer = connection._writer
-    if writer is None or writer.is_closing():
+def _is_quiet(connection: Any) -> bool:
+    # Nothing was asked, so anything to read is the end of the connection, or worse. The socket is asked itself: a loop
+    # that was not running meanwhile has not heard of it yet.
+    writer, reader = connection._writer, connection._reader
+    if writer is None or writer.is_closing() or reader.at_eof():
         return False
-    probe = getattr(connection, "can_read", None) or connection.can_read_destructive  # before redis-py 8
-    with contextlib.suppress(*BROKEN):
-        readable = probe()
-        return not (await readable if inspect.isawaitable(readable) else readable)
-    return False
+    return not is_readable(writer.get_extra_info("socket"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import redis.connection
 
+from tidings.publishing.deadline import DeadlineSocket, left
 from tidings.publishing.per_process import PerProcess
 from tidings.publishing.plan import Failure, Outcome
 from tidings.publishing.redis_link import (
@@ -26,7 +27,8 @@ class BlockingRedis:
     wait their turn, within their own timeout."""
 
     def __init__(self, url: str, max_connections: int) -> None:
-        self._kind, self._arguments = connection_class_and_arguments(url, redis.connection)
+        kind, self._arguments = connection_class_and_arguments(url, redis.connection)
+        self._kind = _with_deadline(kind)
         self._max_connections = max_connections
         # A child only closes its copies of the parent's sockets; redis-py shuts down those of its own process alone.
         self._pools = PerProcess(lambda: _Pool(max_connections), _Pool.drain)
@@ -50,19 +52,20 @@ class BlockingRedis:
         try:
             if connection is None:
                 connection = self._kind(**self._arguments)
-                connection.socket_connect_timeout = connection.socket_timeout = _left(end)
+                connection.socket_connect_timeout = left(end)
+                connection.end = end
                 connection.connect()
+            connection.deadline.end = end
             packed = connection.pack_commands(request.commands)
-            _limit(connection, end)
             sent, doing = True, "sending"
             connection.send_packed_command(packed, check_health=False)
             doing = "waiting for the answer"
             while len(replies) < len(request.commands):
-                _limit(connection, end)
                 try:
                     replies.append(connection.read_response())
                 except ANSWERED as error:
                     replies.append(server_error(error))
+            connection.deadline.end = None
             whole = True
         except BROKEN as error:
             failure = failure_of(error, sent=sent, doing=doing)
@@ -79,6 +82,20 @@ class BlockingRedis:
         pool = self._pools.get()
         pool.closed = True
         pool.drain()
+
+
+def _with_deadline(kind: Any) -> Any:
+    class Connection(kind):  # type: ignore[misc]
+        """A connection whose handshake and exchanges end in time. Set `end` before `connect`."""
+
+        end: float | None = None
+        deadline: DeadlineSocket
+
+        def _connect(self) -> DeadlineSocket:
+            self.deadline = DeadlineSocket(super()._connect(), self.end)
+            return self.deadline
+
+    return Connection
 
 
 class _Pool:
@@ -115,15 +132,3 @@ class _Pool:
             except IndexError:
                 break
             connection.disconnect()
-
-
-def _left(end: float) -> float:
-    left = end - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _limit(connection: Any, end: float) -> None:
-    # redis-py's own timeout counts anew with every read; the deadline is for all of them together.
-    connection._sock.settimeout(_left(end))

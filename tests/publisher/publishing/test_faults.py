@@ -32,6 +32,7 @@ from tidings.publishing.faults import ServerError, fault_of
         ("CLUSTERDOWN The cluster is down", "unavailable", True, True),
         ("TRYAGAIN Multiple keys request during rehashing of slot", "unavailable", True, True),
         ("NOAUTH Authentication required.", "unauthorized", False, True),
+        ("ERR Protocol error: unauthenticated multibulk length", "unauthorized", False, True),
         ("WRONGPASS invalid username-password pair", "unauthorized", False, True),
         ("NOPERM User app has no permissions to run the 'evalsha' command", "forbidden", False, False),
         (

@@ -125,7 +125,8 @@ class Bus:
 
     @property
     def up(self) -> bool:
-        """There is a link, proved by a canary that was written, published and heard, and it is not late now."""
+        """There is a link, proved when it was opened by a canary that was written, published and heard, and by one each
+        interval since. A link that died is noticed, and this is False, at most an interval and a time-out later."""
         return self._primary.up
 
     @property

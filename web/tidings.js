@@ -111,7 +111,7 @@ export class Tidings {
   }
 
   /** Calls `listener` with every event whose type is `pattern`; `"job.*"` stands for all that begin with `job.`, `"*"` for all.
-   * Durable events come in order and once. A listener that throws stops nothing.
+   * Durable events come in order and once; only one that came while load() was owed may come again, if load() never succeeded.
    * @param {string} pattern @param {(event: TidingsEvent) => void} listener @returns {() => void} stops it */
   on(pattern, listener) {
     if (typeof pattern !== "string" || typeof listener !== "function") throw new TypeError("on(pattern, listener)");

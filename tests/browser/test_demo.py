@@ -1,0 +1,38 @@
+"""The main job in a real browser; the page's own ledger is the oracle."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.may_block(reason="the demo is another process")]
+
+
+async def open_page(page: Page, demo: str) -> None:
+    await page.goto(demo)
+    await expect(page.locator("body")).to_have_attribute("data-state", "live", timeout=15_000)
+
+
+async def ledger_is_even(page: Page, published: int) -> None:
+    """That many were published, all are here, none is missing and none came twice."""
+    for name, value in (("published", published), ("received", published), ("missing", 0), ("twice", 0)):
+        await expect(page.locator(f"#{name}")).to_have_text(f"{value:,}", timeout=20_000)
+
+
+async def test_a_job_is_reported_by_push(page: Page, demo: str) -> None:
+    """Start it, see its progress and its result, without a poll."""
+    await open_page(page, demo)
+    await page.get_by_role("button", name="3 seconds").click()
+    await expect(page.locator("#jobs li")).to_have_count(1)
+    await expect(page.locator("#jobs li").first).to_contain_text("done", ignore_case=True, timeout=15_000)
+    await ledger_is_even(page, 1)
+
+
+async def test_what_was_missed_is_replayed_once(page: Page, demo: str) -> None:
+    """Cut the connection, publish a thousand, come back: all of them, marked as replayed, once, and no resync."""
+    await open_page(page, demo)
+    await page.locator("#cut").click()
+    await expect(page.locator("body")).not_to_have_attribute("data-state", "live")
+    await page.locator("#burst").click()
+    await expect(page.locator("body")).to_have_attribute("data-state", "live", timeout=20_000)
+    await ledger_is_even(page, 1000)

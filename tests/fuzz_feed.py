@@ -12,7 +12,8 @@ import sys
 import time
 import traceback
 
-from tests.core.feedworld import SETUP_BYTES, describe, failure, minimal
+from tests.core.feedworld import SETUP_BYTES
+from tests.core.schedules import describe, failure, minimal
 
 REPORT_EVERY_S = 30.0
 MAX_STEPS = 400

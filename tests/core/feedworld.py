@@ -2,14 +2,9 @@
 over, a subscription that may lose, repeat and reorder, a reader that answers late or not at all, and a client as slow
 as it likes.
 
-A schedule is a string of bytes: eight to set the world up, pairs of an operation and its argument, and one that says
-how it ends. Any bytes will do, and any pairs can be left out, which is what makes a failing schedule easy to cut down.
+Each operation takes a number, so that a schedule of them can be drawn at random. What the feed sends is judged by the
+`Oracle`. How it behaves is judged here, after each operation:
 
-The oracle knows nothing of the feed's states. It looks at what the feed sent and at the `Truth`:
-
-- each entry sent is the one that truly follows the one before, or the position of the last Opened or Resync;
-- a Resync comes where the log could not prove continuity, always and only then;
-- Synced comes once, `replay` marks what was sent before it, and its count agrees;
 - one read at a time, only with a confirmed subscription, only with room for a page, only a few in a row for nothing;
 - the outbox and the held records stay within their bounds;
 - whoever is live, and has missed nothing since the log was read, is at the log's top;
@@ -23,25 +18,19 @@ or the next change of the link, and that is checked.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
+from tests.core.oracle import Oracle
 from tests.support.modellog import ModelLog, Truth, spell
-from tidings.log.page import Page, ResyncReason
+from tidings.log.page import Page
 from tidings.log.record import DurableRecord
-from tidings_gateway.core.feed import (
-    MAX_FUTILE_READS,
-    Effects,
-    Feed,
-    Opened,
-    ReadAfter,
-    Resync,
-    RetryLater,
-    Send,
-    Synced,
-)
+from tidings_gateway.core.feed import MAX_FUTILE_READS, Effects, Feed, ReadAfter, RetryLater, Send
 from tidings_gateway.core.frames import EVENT_OVERHEAD_BYTES
 from tidings_gateway.core.outbox import Budget
+
+SETUP_BYTES: Final = 8
+"""Numbers that a world is set up with."""
 
 SMALL: Final = 8
 LARGE: Final = 900
@@ -98,16 +87,13 @@ class World:
 
         for index in range(entries % 12):
             self.primary.append(b"%d" % index)
-        self.asked, self.last, self.invalid = self._start(start, where)
-        self.cursor: bytes | None = None
-        self.sent = 0
-        self.replayed = 0
-        self.synced = False
+        asked, last, invalid = self._start(start, where)
+        self.oracle = Oracle(self.truth, asked, last=last, invalid=invalid)
         self.reads_for_nothing = 0
         self.feed = factory(
-            self.asked,
-            last=self.last,
-            invalid=self.invalid,
+            asked,
+            last=last,
+            invalid=invalid,
             held_max_events=self.held_events,
             held_max_bytes=self.held_bytes,
         )
@@ -304,15 +290,13 @@ class World:
         match way % 3:
             case 0:
                 if fits and self.feed.accept(record):
-                    self._send(record, replay=False)
-                    self._check()
+                    self._send(record)
                 else:
                     self._apply(self.feed.record(record, room=fits))
             case 1:
                 if self.feed.accept(record):
                     if fits:
-                        self._send(record, replay=False)
-                        self._check()
+                        self._send(record)
                     else:
                         self._apply(self.feed.overflowed(record))
                 else:
@@ -330,36 +314,15 @@ class World:
 
     def _apply(self, effects: Effects, page: Page | None = None) -> None:
         """Carry out the effects. `page`: what the feed was just given, as the answer to the read in flight."""
-        was_opened = self.cursor is not None
-        reasons: list[ResyncReason] = []
+        self.oracle.judge(effects, page)
         for effect in effects:
             if isinstance(effect, Send):
-                self._send(effect.record, replay=effect.replay)
+                self._queue(effect.record)
             elif isinstance(effect, ReadAfter):
                 self._issue(effect)
             elif isinstance(effect, RetryLater):
                 assert effect.attempt >= 0
                 self.retry_due = True
-            elif isinstance(effect, Opened):
-                assert self.cursor is None, "opened twice"
-                assert page is not None
-                provable = self.asked is not None and page.reason is None
-                assert effect.resumed == provable
-                assert effect.position == (self.asked if provable else page.start)
-                self.cursor = effect.position
-            elif isinstance(effect, Resync):
-                assert page is not None, "resync without a page"
-                assert (effect.position, effect.missed) == (page.top, page.missed)
-                reasons.append(effect.reason)
-                self.cursor = effect.position
-            else:
-                assert isinstance(effect, Synced)
-                assert not self.synced, "synced twice"
-                assert (effect.position, effect.replayed) == (self.cursor, self.replayed)
-                self.synced = True
-        if page is not None:
-            due = ResyncReason.INVALID if self.invalid and not was_opened else page.reason
-            assert reasons == ([] if due is None else [due]), "a resync too many or too few"
         self._check()
         self._settle()
 
@@ -367,22 +330,17 @@ class World:
         assert self.read is None, "two reads at once"
         assert self.linked is not None, "a read without a confirmed subscription"
         assert self.room(), "a read without room"
-        expected = self.asked if self.cursor is None else self.cursor
-        assert effect.position == expected, "a read from elsewhere"
-        assert effect.last == (self.last if self.cursor is None else 0)
         self.reads_for_nothing += 1
         assert self.reads_for_nothing <= MAX_FUTILE_READS, "reads without end"
         self.read = Read(effect, self.linked)
 
-    def _send(self, record: DurableRecord, *, replay: bool) -> None:
-        true = self.truth.entries.get(record.position)
-        assert true is not None, "never stored"
-        assert true == record
-        assert true.before == self.cursor, "a hole or a repeat"
-        assert replay != self.synced
-        self.cursor = record.position
-        self.sent += 1
-        self.replayed += replay
+    def _send(self, record: DurableRecord) -> None:
+        """What `accept` let through."""
+        self.oracle.judge((Send(record, False),))
+        self._queue(record)
+        self._check()
+
+    def _queue(self, record: DurableRecord) -> None:
         self.reads_for_nothing = 0
         size = len(record.body) + EVENT_OVERHEAD_BYTES
         self.queue.append(size)
@@ -396,11 +354,11 @@ class World:
         if held is not None:
             assert len(held) <= self.held_events, "too many held"
             assert sum(len(record.body) for record in held) <= self.held_bytes, "too much held"
-        assert self.cursor is None or feed.position == self.cursor
+        assert self.oracle.cursor in (None, feed.position)
         if feed.live:
             linked = self.linked
             assert linked is not None, "live without a subscription"
-            assert self.synced, "live and not synced"
+            assert self.oracle.synced, "live and not synced"
             assert self.read is None
             if not self.unheard and not self.channel:
                 assert feed.position == linked.top, "live behind the top"
@@ -432,90 +390,11 @@ class World:
             self.answer(0)
             self._settle()
         assert self.feed.live, "not live after the faults have ended"
-        assert self.cursor == self.feed.position == self.primary.top, "not at the top after the faults have ended"
-        assert self.synced
+        top = self.primary.top
+        assert self.oracle.cursor == self.feed.position == top, "not at the top after the faults have ended"
         # And it is not only believed: the next event arrives.
         self.take(3)
         self.take(3)
         self.append(1)
         self.hear(0)
-        assert self.cursor == self.primary.top
-
-
-WEIGHTS: Final[dict[str, int]] = {
-    "append": 44,
-    "burst": 14,
-    "append_to_old": 4,
-    "trim": 4,
-    "delete_log": 2,
-    "delete_entry": 2,
-    "wipe": 3,
-    "failover": 4,
-    "other_reader": 2,
-    "hear": 46,
-    "hear_all": 12,
-    "lose": 6,
-    "repeat": 4,
-    "stray": 4,
-    "reorder": 5,
-    "lose_link": 6,
-    "connect": 10,
-    "carry_out": 16,
-    "answer": 30,
-    "fail": 6,
-    "answer_late": 4,
-    "retry": 6,
-    "take": 14,
-    "offer_room": 8,
-}
-"""Operations and their share of a schedule, in 256ths."""
-
-_TABLE: Final = tuple(name for name, weight in WEIGHTS.items() for _ in range(weight))
-assert len(_TABLE) == 256
-
-SETUP_BYTES: Final = 8
-
-
-def operations(schedule: bytes) -> Iterator[tuple[str, int]]:
-    for index in range(SETUP_BYTES, len(schedule) - 1, 2):
-        yield _TABLE[schedule[index]], schedule[index + 1]
-
-
-def run(schedule: bytes, factory: FeedFactory = Feed) -> World:
-    """Raises AssertionError when the feed breaks a promise."""
-    world = World(schedule[:SETUP_BYTES], factory)
-    for name, argument in operations(schedule):
-        getattr(world, name)(argument)
-    world.heal(schedule[-1])
-    return world
-
-
-def failure(schedule: bytes, factory: FeedFactory = Feed) -> Exception | None:
-    """What the schedule breaks. A feed that raises breaks a promise too."""
-    try:
-        run(schedule, factory)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
-        return error
-    return None
-
-
-def minimal(schedule: bytes, factory: FeedFactory = Feed) -> bytes:
-    """The same schedule without everything that can be left out while it still fails."""
-    setup, end = schedule[:SETUP_BYTES], schedule[-1:]
-    pairs = [schedule[index : index + 2] for index in range(SETUP_BYTES, len(schedule) - 1, 2)]
-    size = len(pairs)
-    while size:
-        index = 0
-        while index < len(pairs):
-            fewer = pairs[:index] + pairs[index + size :]
-            if failure(setup + b"".join(fewer) + end, factory) is not None:
-                pairs = fewer
-            else:
-                index += size
-        size //= 2
-    return setup + b"".join(pairs) + end
-
-
-def describe(schedule: bytes) -> str:
-    steps = "\n".join(f"    {name}({argument})" for name, argument in operations(schedule))
-    return f"schedule {schedule.hex()}\n{steps}\n    heal({schedule[-1]})"
+        assert self.oracle.cursor == self.primary.top

@@ -55,6 +55,7 @@ def test_a_row_can_be_sent(row: Close) -> None:
 
 @pytest.mark.parametrize("row", CLOSES, ids=lambda row: f"{row.code} {row.reason}")
 def test_a_wait_is_announced_where_one_is_needed(row: Close) -> None:
+    """A client told to wait is told from what window; one told to stop does not come back."""
     waits = row.client in (ClientAction.JITTER, ClientAction.BACKOFF_FROM_RETRY)
     assert (row.retry_ms is not None) == waits
     assert row.retryable != (row.client in (ClientAction.STOP, ClientAction.STAY_CLOSED))
@@ -81,6 +82,7 @@ def test_the_vectors_are_the_table() -> None:
 
 
 def test_the_module_prints_its_table() -> None:
+    """For documentation and clients in other languages: JSON on standard output."""
     printed = subprocess.run(
         [sys.executable, "-m", "tidings_gateway.core.closing"], check=True, capture_output=True, text=True
     ).stdout

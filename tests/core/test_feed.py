@@ -6,66 +6,20 @@ import itertools
 
 import pytest
 
-from tests.support.modellog import ModelLog, Truth
+from tests.core.feeds import PLENTY, answer, catch_up, issued, live_feed, new_feed, new_log
 from tidings.log.page import Page, ResyncReason
 from tidings.log.record import DurableRecord
 from tidings_gateway.core.feed import (
     MAX_FUTILE_READS,
     Effects,
-    Feed,
     Opened,
     ReadAfter,
     Resync,
     RetryLater,
     Send,
-    State,
     Synced,
-    is_sound,
 )
 from tidings_gateway.core.outbox import Budget
-
-PLENTY = Budget(10_000, 100_000_000)
-
-
-def new_feed(
-    position: bytes | None = None, *, last: int = 0, invalid: bool = False, held: int = 100, held_bytes: int = 100_000
-) -> Feed:
-    return Feed(position, last=last, invalid=invalid, held_max_events=held, held_max_bytes=held_bytes)
-
-
-def new_log(entries: int = 0) -> ModelLog:
-    log = ModelLog(Truth())
-    for index in range(entries):
-        log.append(b"old %d" % index)
-    return log
-
-
-def issued(effects: Effects) -> ReadAfter:
-    assert len(effects) == 1
-    effect = effects[0]
-    assert isinstance(effect, ReadAfter)
-    return effect
-
-
-def answer(feed: Feed, log: ModelLog, read: ReadAfter, *, limit: int = 100, budget: Budget = PLENTY) -> Effects:
-    return feed.page(log.read_after(read.position, last=read.last, limit=limit), read.read_id, budget=budget)
-
-
-def live_feed(log: ModelLog) -> Feed:
-    feed = new_feed()
-    answer(feed, log, issued(feed.link_back(1, room=True)))
-    assert feed.live
-    return feed
-
-
-def catch_up(feed: Feed, log: ModelLog) -> list[object]:
-    """Answer reads until the feed is live."""
-    effects: list[object] = []
-    for _ in range(100):
-        if feed.live:
-            return effects
-        effects += answer(feed, log, issued(feed.has_room()))
-    raise AssertionError("never live")
 
 
 class TestStart:
@@ -103,6 +57,7 @@ class TestStart:
         assert effects == [Opened(True, position), *(Send(r, True) for r in missed), Synced(log.top, 3)]
 
     def test_resume_twice_with_nothing_between(self) -> None:
+        """The same position is as good the second time."""
         log = new_log(2)
         for _ in range(2):
             feed = new_feed(log.top)
@@ -123,6 +78,7 @@ class TestStart:
         assert answer(feed, log, read) == [Send(records[4], True), Synced(log.top, 3)]
 
     def test_a_position_wins_over_the_last_n(self) -> None:
+        """`replay` counts only when no position was sent."""
         assert issued(new_feed(b"Abcdefgh.0-0", last=7).link_back(1, room=True)).last == 0
 
     @pytest.mark.parametrize("reason", list(ResyncReason))
@@ -144,6 +100,7 @@ class TestStart:
         assert effects == [Opened(False, log.top), Resync(ResyncReason.INVALID, log.top, None), Synced(log.top, 0)]
 
     def test_a_first_read_that_fails_is_asked_again_as_it_was(self) -> None:
+        """A store that was away for a moment must not turn a replay into a start at the top."""
         feed = new_feed(last=4)
         read = issued(feed.link_back(1, room=True))
         assert feed.read_failed(read.read_id) == [RetryLater(0)]
@@ -162,6 +119,7 @@ class TestLive:
         assert feed.replayed == 0
 
     def test_accept_changes_nothing_when_it_refuses(self) -> None:
+        """So that the same record can be handed to `record`."""
         log = new_log(1)
         feed = live_feed(log)
         log.append(b"missed")
@@ -195,6 +153,7 @@ class TestLive:
         ],
     )
     def test_everything_else_is_a_doubt_and_a_read_settles_it(self, before: bytes, position: bytes) -> None:
+        """Never sent, never taken for a duplicate: only the log can say what it means."""
         top = b"Abcdefgh.5-5"
         feed = new_feed()
         feed.page(Page(top, top), issued(feed.link_back(1, room=True)).read_id, budget=PLENTY)
@@ -243,6 +202,7 @@ class TestCatchUp:
         assert effects == [Opened(False, page.start), *(Send(r, True) for r in held), Synced(log.top, 3)]
 
     def test_records_in_both_the_page_and_the_held_are_sent_once(self) -> None:
+        """Published between the issue and the read, they come both ways."""
         log = new_log(1)
         feed = new_feed(log.top)
         read = issued(feed.link_back(1, room=True))
@@ -270,6 +230,7 @@ class TestCatchUp:
         assert effects == [Send(records[4], True), Send(records[5], True), Synced(log.top, 6)]
 
     def test_no_read_without_room(self) -> None:
+        """A page that could not be queued would be read for nothing."""
         feed = new_feed()
         assert feed.link_back(1, room=False) == ()
         assert feed.wants_room
@@ -290,6 +251,7 @@ class TestCatchUp:
             assert catch_up(feed, log) == [*(Send(r, True) for r in records), Synced(log.top, 3)]
 
     def test_a_break_in_the_held_is_read_again(self) -> None:
+        """What was lost in between is in the log; the held records behind it are not sent first."""
         log = new_log(1)
         feed = new_feed(log.top)
         read = issued(feed.link_back(1, room=True))
@@ -335,6 +297,7 @@ class TestCatchUp:
         assert feed.wants_room
 
     def test_a_page_from_elsewhere_is_no_answer(self) -> None:
+        """To go on from a page that starts at another position would be a hole."""
         log = new_log(3)
         feed = new_feed(log.top)
         read = issued(feed.link_back(1, room=True))
@@ -345,6 +308,7 @@ class TestCatchUp:
 
 class TestLink:
     def test_a_lost_link_is_invisible_to_the_client(self) -> None:
+        """What was published meanwhile is read when the link is back: no resync, no reconnect, no replay flag."""
         log = new_log(1)
         feed = live_feed(log)
         assert feed.link_lost() == ()
@@ -381,6 +345,7 @@ class TestLink:
         assert not feed.live
 
     def test_a_page_may_arrive_while_the_link_is_down(self) -> None:
+        """It is sent; the next read waits for the link."""
         log = new_log(1)
         feed = new_feed(log.top)
         read = issued(feed.link_back(1, room=True))
@@ -391,6 +356,7 @@ class TestLink:
         issued(feed.link_back(2, room=True))
 
     def test_a_confirmation_without_a_loss_counts_as_one(self) -> None:
+        """Between two confirmations there may have been a hole that nobody told."""
         log = new_log(1)
         feed = live_feed(log)
         issued(feed.link_back(1, room=True))
@@ -407,6 +373,7 @@ class TestLink:
         assert issued(feed.has_room()).read_id == read.read_id + 1
 
     def test_an_answer_to_a_read_that_was_given_up_is_ignored(self) -> None:
+        """It may be older than what was sent since."""
         log = new_log(1)
         feed = new_feed()
         old = issued(feed.link_back(1, room=True))
@@ -441,6 +408,7 @@ class TestResync:
         assert feed.accept(other.append(b"next"))
 
     def test_a_wiped_log_is_noticed_with_its_next_event(self) -> None:
+        """The record of another epoch leads to a read, the read to a resync, and the new epoch goes on live."""
         log = new_log(3)
         feed = live_feed(log)
         log.wipe()
@@ -449,6 +417,7 @@ class TestResync:
         assert feed.accept(log.append(b"second"))
 
     def test_behind_the_retention(self) -> None:
+        """Older than what is kept: trimmed, with the number missed, and never a part shown as the whole."""
         log = new_log(3)
         position = log.top
         for _ in range(5):
@@ -486,6 +455,7 @@ class TestResync:
 
 class TestFutileReads:
     def test_the_waits_grow_until_something_works(self) -> None:
+        """Each failure raises the attempt; being live again starts it anew."""
         log = new_log(1)
         feed = new_feed()
         read = issued(feed.link_back(1, room=True))
@@ -521,82 +491,9 @@ class TestFutileReads:
         assert feed.live
 
     def test_a_new_link_does_not_wait(self) -> None:
+        """Failures of the old link say nothing about the new one."""
         feed = new_feed()
         feed.read_failed(issued(feed.link_back(1, room=True)).read_id)
         feed.link_lost()
         assert feed.retry(True) == ()
         issued(feed.link_back(2, room=True))
-
-
-MOVES = """
-              link_lost  link_back  has_room  retry     read_failed
-    DEAF      DEAF       DUE        DEAF      DEAF      DEAF
-    DUE       DEAF       DUE        READING   DUE       DUE
-    READING   ADRIFT     OUTDATED   READING   READING   PAUSED
-    OUTDATED  ADRIFT     OUTDATED   OUTDATED  OUTDATED  DUE
-    ADRIFT    ADRIFT     OUTDATED   ADRIFT    ADRIFT    DEAF
-    PAUSED    DEAF       DUE        PAUSED    DUE       PAUSED
-    LIVE      DEAF       DUE        LIVE      LIVE      LIVE
-"""
-
-
-def in_state(state: State) -> Feed:
-    log = new_log(1)
-    if state is State.LIVE:
-        return live_feed(log)
-    feed = new_feed()
-    if state is State.DEAF:
-        return feed
-    feed.link_back(1, room=state is not State.DUE)
-    if state is State.OUTDATED:
-        feed.link_back(1, room=True)
-    elif state is State.ADRIFT:
-        feed.link_lost()
-    elif state is State.PAUSED:
-        feed.read_failed(1)
-    assert feed.state is state
-    return feed
-
-
-def moves() -> list[tuple[str, str, str]]:
-    head, *rows = (line.split() for line in MOVES.strip().splitlines())
-    return [(row[0], name, after) for row in rows for name, after in zip(head, row[1:], strict=True)]
-
-
-@pytest.mark.parametrize(("before", "move", "after"), moves())
-def test_every_move_of_the_table(before: str, move: str, after: str) -> None:
-    """Every input is answered in every state, as the table at the top of feed.py says."""
-    feed = in_state(State[before])
-    match move:
-        case "link_lost":
-            feed.link_lost()
-        case "link_back":
-            feed.link_back(2, room=False)
-        case "has_room":
-            feed.has_room()
-        case "retry":
-            feed.retry(False)
-        case "read_failed":
-            feed.read_failed(1)
-    assert feed.state is State[after]
-
-
-@pytest.mark.parametrize(
-    ("before", "position", "sound"),
-    [
-        (b"Abcdefgh.0-0", b"Abcdefgh.1-5", True),
-        (b"Abcdefgh.41-7", b"Abcdefgh.42-0", True),
-        (b"Abcdefgh.41-7", b"Abcdefgh.43-5", False),
-        (b"Abcdefgh.41-7", b"Abcdefgh.41-5", False),
-        (b"Abcdefgh.41-7", b"Zyxwvuts.42-5", False),
-        (b"Abcdefgh.41-7", b'Abcdefgh.42-5","x":"', False),
-        (b"Abcdefgh.41-7\n", b"Abcdefgh.42-5", False),
-        (b"Abcdefgh.41-7 Abcdefgh.42-5", b"", False),
-        (b"Abcdefgh.41-07", b"Abcdefgh.42-5", False),
-        (b"Abcdefgh.9999999999999999-7", b"Abcdefgh.10000000000000000-5", False),
-        (b"", b"", False),
-    ],
-)
-def test_sound_records(before: bytes, position: bytes, sound: bool) -> None:
-    """What the gateway asks of a record once, since `accept` follows whatever names the right position before it."""
-    assert is_sound(DurableRecord(before, position, b"{}")) is sound

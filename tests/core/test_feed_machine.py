@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.core.feedworld import SETUP_BYTES, WEIGHTS, World
+from tests.core.feedworld import SETUP_BYTES, World
+from tests.core.schedules import WEIGHTS
 
 ARGUMENT = st.integers(0, 255)
 

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from tests.core.feedworld import describe, failure, minimal
-from tests.core.schedules import random_schedule
+from tests.core.schedules import describe, failure, minimal, random_schedule
 from tidings.log.page import Page
 from tidings.log.position import Position
 from tidings.log.record import DurableRecord

@@ -147,6 +147,7 @@ class TestServerFrames:
         assert again.coalesce in identities
 
     def test_an_ephemeral_that_would_not_pass_is_refused(self) -> None:
+        """Nothing is spliced into a frame that could reach out of it."""
         with pytest.raises(ValueError, match="check_body"):
             ephemeral_frame(b'{"event":"a","data":1,"time":1,"id":"x"}')
 
@@ -175,11 +176,13 @@ class TestBodies:
         assert check_body(body, len(body) - 1) is None
 
     def test_the_longest_type(self) -> None:
+        """128 characters, and not one more."""
         assert check_body(orjson.dumps({"event": "a" * 128, "data": 1, "time": 1}), LIMIT) is not None
         assert check_body(orjson.dumps({"event": "a" * 129, "data": 1, "time": 1}), LIMIT) is None
 
     @pytest.mark.parametrize("body", [b'{"event":"a","data":"\xff","time":1}', b"\xef\xbb\xbf{}", b"\0", b"{\0}"])
     def test_not_utf8(self, body: bytes) -> None:
+        """A text frame must be UTF-8 (RFC 6455, section 5.6), without a byte order mark."""
         assert check_body(body, LIMIT) is None
 
     @pytest.mark.parametrize("depth", [1_000, 30_000])
@@ -232,6 +235,7 @@ class TestBodies:
 
     @given(st.binary(max_size=200))
     def test_any_bytes(self, body: bytes) -> None:
+        """Whatever is found in Redis, the answer is yes or no, not an exception."""
         check_body(body, LIMIT)
 
 
@@ -239,6 +243,7 @@ class TestClientFrames:
     @pytest.mark.parametrize("vector", VECTORS["client"], ids=lambda vector: vector["name"])
     @pytest.mark.parametrize("form", [str, bytes], ids=["str", "bytes"])
     def test_vector(self, vector: dict[str, Any], form: type[str] | type[bytes]) -> None:
+        """What is read in a client's frame, or why it is malformed, from text and from bytes alike."""
         text = vector["text"] if form is str else vector["text"].encode()
         if "malformed" in vector:
             with pytest.raises(Malformed) as caught:

@@ -64,6 +64,7 @@ def test_turned_each_tick_nobody_waits_longer_than_one(delays: list[int], tick_m
 
 
 def test_the_earlier_tick_comes_first() -> None:
+    """Also when many ticks have passed at once; within a tick, in the order of scheduling."""
     wheel: Wheel[str] = Wheel(TICK_MS, 0)
     wheel.schedule("late", 950)
     wheel.schedule("early", 150)
@@ -85,6 +86,7 @@ def test_what_has_passed_comes_with_the_next_tick() -> None:
 
 
 def test_a_clock_that_stands_still_or_goes_back_turns_nothing() -> None:
+    """Nothing comes due twice, and nothing early."""
     wheel: Wheel[str] = Wheel(TICK_MS, 1_000)
     wheel.schedule("item", 1_100)
     assert wheel.advance(1_000) == []

@@ -107,6 +107,7 @@ def test_the_model_answers_as_redis_does(valkey: ValkeyProcess, seed: int) -> No
 
 
 def test_tags_and_epochs_never_come_twice() -> None:
+    """Or the model would call a fork the same log."""
     truth = Truth()
     tags = [truth.tag() for _ in range(10_000)]
     assert len(set(tags)) == len(tags)

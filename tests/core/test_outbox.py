@@ -25,6 +25,7 @@ def control(size: int = 10) -> Frame:
 
 class TestDurable:
     def test_in_order_and_whole(self) -> None:
+        """What was taken comes out as it went in."""
         outbox = Outbox()
         offered = [durable(number) for number in range(20)]
         assert all(outbox.offer(frame, 0) for frame in offered)
@@ -53,6 +54,7 @@ class TestDurable:
         assert outbox.dropped == 2
 
     def test_ephemerals_do_not_make_way_for_nothing(self) -> None:
+        """They are kept when the durable one would not fit without them either."""
         outbox = Outbox(10, 50)
         outbox.offer(durable(1, 40), 0)
         outbox.offer(ephemeral(b"a"), 0)
@@ -79,6 +81,7 @@ class TestDurable:
 
 class TestEphemeral:
     def test_the_newer_takes_the_place_of_the_older(self) -> None:
+        """Only the newest state of a (type, key) is worth sending, and it keeps its place in the queue."""
         outbox = Outbox()
         older, newer = ephemeral(b"job\0001"), ephemeral(b"job\0001", 30)
         for frame in (durable(1), older, durable(2), ephemeral(b"job\0002"), newer):
@@ -90,6 +93,7 @@ class TestEphemeral:
         assert outbox.coalesced == 1
 
     def test_dropped_and_counted_when_full(self) -> None:
+        """By count and by bytes, those of the transport included."""
         for outbox, transport in ((Outbox(1, 1_000), 0), (Outbox(10, 19), 0), (Outbox(10, 1_000), 985)):
             assert outbox.offer(ephemeral(b"a"), transport)
             assert not outbox.offer(ephemeral(b"b"), transport)
@@ -117,6 +121,7 @@ class TestControl:
         assert len(outbox) == 4 + CONTROL_RESERVE
 
     def test_the_reserve_comes_back(self) -> None:
+        """What was sent no longer counts."""
         outbox = Outbox(1, 100)
         outbox.offer(durable(1, 100), 0)
         for _ in range(CONTROL_RESERVE):
@@ -138,6 +143,7 @@ class TestControl:
 
 class TestTake:
     def test_at_least_one_and_no_more_than_asked_for(self) -> None:
+        """A frame larger than a batch goes out all the same, alone."""
         outbox = Outbox()
         frames = [durable(number, 40) for number in range(3)]
         for frame in frames:

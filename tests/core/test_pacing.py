@@ -17,6 +17,7 @@ RNG = st.randoms(use_true_random=False)
 class TestDrain:
     @given(st.integers(0, 400), st.floats(1, 60_000), RNG)
     def test_inside_the_window_and_ascending(self, count: int, window_ms: float, rng: random.Random) -> None:
+        """Each socket has its moment within the window."""
         moments = drain_schedule(count, window_ms, rng)
         assert len(moments) == count
         assert moments == sorted(moments)
@@ -32,10 +33,12 @@ class TestDrain:
         assert max(counts) <= max(ceil(3 * count / buckets), 2)
 
     def test_two_gateways_do_not_march_in_step(self) -> None:
+        """Two that drain at the same time let go at different moments."""
         first, second = (drain_schedule(100, 20_000, random.Random(seed)) for seed in (1, 2))
         assert sum(abs(a - b) < 1 for a, b in zip(first, second, strict=True)) < 10
 
     def test_nobody_to_drain(self) -> None:
+        """No sockets, no moments."""
         assert drain_schedule(0, 20_000, random.Random(1)) == []
 
     def test_a_window_of_nothing(self) -> None:
@@ -66,6 +69,7 @@ class TestFullJitter:
 
 class TestTokenBucket:
     def test_a_burst_and_then_the_rate(self) -> None:
+        """Full at first; then a token comes back every 1/rate seconds."""
         bucket = TokenBucket(rate_per_s=10, burst=5, now_s=100)
         assert [bucket.take(100) for _ in range(6)] == [True] * 5 + [False]
         assert not bucket.take(100.0625)
@@ -73,6 +77,7 @@ class TestTokenBucket:
         assert not bucket.take(100.125)
 
     def test_idle_time_is_not_saved_up(self) -> None:
+        """However long it was quiet: `burst` and no more."""
         bucket = TokenBucket(rate_per_s=10, burst=5, now_s=0)
         assert sum(bucket.take(10_000) for _ in range(100)) == 5
 
@@ -85,6 +90,7 @@ class TestTokenBucket:
         assert not bucket.take(1_000_000, 4_001)
 
     def test_a_clock_that_goes_back_adds_nothing(self) -> None:
+        """And what it had counted up to is not counted twice."""
         bucket = TokenBucket(rate_per_s=1, burst=1, now_s=50)
         assert bucket.take(50)
         assert not bucket.take(0)
@@ -109,6 +115,7 @@ class TestTokenBucket:
 
     @given(st.floats(0.1, 100), st.floats(1, 100), st.lists(st.floats(0, 3), max_size=30), st.floats(0.5, 50))
     def test_the_wait_is_long_enough(self, rate: float, burst: float, pauses: list[float], amount: float) -> None:
+        """After `wait_s`, the same amount is there."""
         bucket = TokenBucket(rate, burst, 0)
         now = 0.0
         for pause in pauses:

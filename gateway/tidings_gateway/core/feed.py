@@ -47,8 +47,6 @@ loss even when no loss was told: what was heard under the earlier confirmation m
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -56,66 +54,38 @@ from tidings.errors import InvalidPosition
 from tidings.log.page import Page, ResyncReason
 from tidings.log.position import Position
 from tidings.log.record import DurableRecord
+from tidings_gateway.core.effects import (
+    Effect,
+    Effects,
+    Opened,
+    ReadAfter,
+    Resync,
+    RetryLater,
+    Send,
+    Synced,
+)
 from tidings_gateway.core.frames import EVENT_OVERHEAD_BYTES
 from tidings_gateway.core.outbox import Budget
+
+__all__ = [
+    "MAX_FUTILE_READS",
+    "Effect",
+    "Effects",
+    "Feed",
+    "Opened",
+    "ReadAfter",
+    "Resync",
+    "RetryLater",
+    "Send",
+    "State",
+    "Synced",
+    "is_sound",
+]
 
 MAX_FUTILE_READS: Final = 3
 """Reads in a row that sent nothing and settled nothing, before the next read has to wait. A store that contradicts
 itself, or a stream of records that belong to no log, must not become a loop of reads."""
 
-
-@dataclass(frozen=True, slots=True)
-class ReadAfter:
-    """Read a page after `position` (None: from the top, less the `last` newest entries) and answer with `page` or
-    `read_failed`, exactly once, within bounded time."""
-
-    read_id: int
-    position: bytes | None
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class RetryLater:
-    """Call `retry` after a wait that grows with `attempt` (from 0), with jitter."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The log has answered: the session starts at `position`. `resumed`: the client asked for it and misses nothing."""
-
-    resumed: bool
-    position: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send this entry. It follows the one before, or the position of the last Opened or Resync."""
-
-    record: DurableRecord
-    replay: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Resync:
-    """There is a hole that cannot be proved empty. The session goes on from `position`."""
-
-    reason: ResyncReason
-    position: bytes
-    missed: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """Once per feed: catch-up after Opened is complete; `replayed` entries were sent with `replay` set."""
-
-    position: bytes
-    replayed: int
-
-
-Effect = ReadAfter | RetryLater | Opened | Send | Resync | Synced
-Effects = Sequence[Effect]
 
 _NOTHING: Final[tuple[Effect, ...]] = ()
 

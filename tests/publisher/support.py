@@ -132,3 +132,13 @@ class Listener:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def filled(log: RealLog, count: int) -> list[bytes]:
+    """Appends entries 1 to `count` of EpochOne, tagged 101, 102, …; gives the positions from `EpochOne.0-0` on."""
+    at = [log.read(None, epoch="EpochOne").top]
+    for number in range(1, count + 1):
+        position = log.append(b"%d" % number, tag=100 + number).position
+        assert position is not None
+        at.append(position.encode())
+    return at

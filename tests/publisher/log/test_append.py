@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -16,18 +15,6 @@ from tests.support.waiting import until_sync
 from tidings.log.eventlog import GENERATED_KEY, GENERATED_KEY_TTL_S, LogLimits, append_command, new_epoch, new_tag
 from tidings.log.position import Position
 from tidings.log.record import DurableRecord, parse_record
-
-
-@pytest.fixture
-def log(valkey: ValkeyProcess, prefix: str) -> RealLog:
-    return RealLog(valkey, prefix)
-
-
-@pytest.fixture
-def own() -> Iterator[ValkeyProcess]:
-    """A server this test may harm."""
-    with ValkeyProcess() as server:
-        yield server
 
 
 def test_the_first_event_begins_an_epoch(log: RealLog) -> None:

@@ -1,0 +1,82 @@
+"""read.lua on a real server: whether a change of primary ends an epoch."""
+
+from __future__ import annotations
+
+from tests.publisher.support import RealLog, filled
+from tests.support.proxy import ThreadedProxy
+from tests.support.valkey import ValkeyProcess
+from tests.support.waiting import until_sync
+from tidings.log.page import ResyncReason
+
+
+def _change_primary(server: ValkeyProcess) -> None:
+    """What clients see after a failover that lost nothing: another replication id."""
+    before = server.cli("INFO", "replication")["master_replid"]
+    server.cli("DEBUG", "CHANGE-REPL-ID")
+    assert server.cli("INFO", "replication")["master_replid"] != before
+
+
+def test_another_primary_ends_the_epoch(own: ValkeyProcess) -> None:
+    """With failover "resync" no position outlives a change of primary, whoever it was that lost something; the entries
+    stay and the numbers go on."""
+    log = RealLog(own, "t", failover="resync")
+    at = filled(log, 3)
+    assert log.read(at[2]).reason is None
+    _change_primary(own)
+    for position in at:
+        page = log.read(position, epoch="EpochTwo")
+        assert (page.reason, page.missed, page.top) == (ResyncReason.EPOCH, None, b"EpochTwo.3-103")
+    assert [record.position for record in log.read(None, last=2, epoch="Unused00").entries] == [
+        b"EpochTwo.2-102",
+        b"EpochTwo.3-103",
+    ]
+    log.append(b"4", tag=104)
+    page = log.read("EpochTwo.3-103", epoch="Unused00")
+    assert (page.reason, page.top) == (None, b"EpochTwo.4-104")
+
+
+def test_the_same_primary_keeps_the_epoch(own: ValkeyProcess) -> None:
+    """Whether it was stamped by the read that created it, or later: no resync without a change."""
+    log = RealLog(own, "t", failover="resync")
+    at = filled(log, 2)
+    log.user = "stamped later"[:7]
+    later = log.append().position
+    assert later is not None
+    assert log.read(later, epoch="Unused00").reason is None
+    log.user = "u"
+    assert log.read(at[1], epoch="Unused00").reason is None
+    assert log.meta()[b"era"] == own.cli("INFO", "replication")["master_replid"].encode()
+
+
+def test_trust_takes_the_new_primary_at_its_word(own: ValkeyProcess) -> None:
+    """With failover "trust" a change of primary changes nothing, and nothing is stamped."""
+    log = RealLog(own, "t", failover="trust")
+    at = filled(log, 3)
+    _change_primary(own)
+    page = log.read(at[1])
+    assert (page.reason, len(page.entries)) == (None, 2)
+    assert b"era" not in log.meta()
+
+
+def test_a_real_failover(own: ValkeyProcess) -> None:
+    """The replica is made primary without the newest entries: with "resync" everybody is told, also who saw none of
+    the lost ones; with "trust" whoever is ahead of it, or on the other branch, is told."""
+    log = RealLog(own, "t", failover="resync")
+    at = filled(log, 3)
+    with ValkeyProcess() as replica, ThreadedProxy(own.port) as proxy:
+        replica.cli("REPLICAOF", "127.0.0.1", proxy.port)
+        until_sync(lambda: replica.cli("INFO", "replication").get("master_link_status") == "up", 10, "in step")
+        assert own.cli("WAIT", 1, 5000) == 1
+        proxy.call(lambda faults: faults.blackhole())
+        lost = log.append(b"lost", tag=104).position
+        assert lost is not None
+        own.kill()
+        replica.cli("REPLICAOF", "NO", "ONE")
+        trusting = RealLog(replica, "t", failover="trust")
+        assert trusting.read(lost).reason == "ahead"
+        assert trusting.read(at[3]).reason is None
+        trusting.append(b"another 4", tag=204)
+        assert trusting.read(lost).reason == "epoch"
+        watching = RealLog(replica, "t", failover="resync")
+        assert watching.read(at[3], epoch="EpochTwo").reason == "epoch"
+        assert watching.read("EpochTwo.4-204", epoch="Unused00").reason is None

@@ -134,8 +134,8 @@ def test_a_fork_while_every_connection_is_in_use(valkey: ValkeyProcess, prefix: 
         publisher.publish("u", "a")
         proxy.call(lambda faults: faults.hold("down"))
         busy = threading.Thread(target=publisher.publish, args=("u", "a"))
-        busy.start()
         sent = proxy.call(lambda faults: faults.bytes_up)
+        busy.start()
         until_sync(lambda: proxy.call(lambda faults: faults.bytes_up) > sent, 5, "the parent's call is under way")
         direct = Publisher(valkey.url, prefix=prefix)
 

@@ -22,6 +22,7 @@ beforeEach(() => {
   time = clock();
   ({ made, FakeSocket: WebSocket } = sockets());
   errors = [];
+  mock.method(Math, "random", () => 0.5);
   mock.method(globalThis, "fetch", () => Promise.reject(new TypeError("nobody there")));
 });
 afterEach(() => time.restore());

@@ -20,6 +20,13 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "tidings.errors": "every test that expects one; they hold no logic",
     "tidings.log.page": "data only; tests of read.lua and of the feed make and judge pages",
     "tidings.log.receipt": "data only; tests of append.lua and of the client",
+    "tidings_gateway.assets": "test_app.py fetches the client's files, the browser tests the page's",
+    "tidings_gateway.demo.gateways": "the browser tests run the demo as a whole",
+    "tidings_gateway.demo.jobs": "the browser tests run the demo as a whole",
+    "tidings_gateway.demo.main": "the browser tests run the demo as a whole",
+    "tidings_gateway.http.body": "tests/http/test_publish.py, through the route that reads bodies",
+    "tidings_gateway.http.messages": "tests/http/test_publish.py, through the route that parses them",
+    "tidings_gateway.http.routes": "every test that asks a route of a whole gateway",
 }
 
 # Hosts of package registries, in two halves so that this file does not name one itself.

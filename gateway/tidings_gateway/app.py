@@ -124,6 +124,8 @@ def create_gateway(settings: Settings) -> Gateway:
 def bus_limits(settings: Settings) -> BusLimits:
     return BusLimits(
         redis_timeout_ms=settings.redis_timeout_ms,
+        canary_interval_ms=settings.canary_interval_ms,
+        canary_timeout_ms=settings.canary_timeout_ms,
         linger_ms=settings.subscription_linger_ms,
         subscribe_batch=settings.subscribe_batch,
     )

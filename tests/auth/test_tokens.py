@@ -10,8 +10,8 @@ import pytest
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry, serialize_compact
 
-from tidings_gateway.keys import InvalidKey
 from tidings_gateway.auth.tokens import MAX_TOKEN_BYTES, Grant, Refusal, TokenVerifier, Unauthorized
+from tidings_gateway.keys import InvalidKey
 
 NOW = 1_800_000_000
 SECRET = "correct horse battery staple and some more"

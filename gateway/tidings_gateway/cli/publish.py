@@ -45,9 +45,7 @@ def read_data(text: str) -> Any:
 @click.argument("event")
 @click.argument("data", default="null")
 @click.option("--url", envvar="TIDINGS_URL", metavar="URL", help="Through this gateway, not Redis. [TIDINGS_URL]")
-@click.option(
-    "--api-key", metavar="TEXT", help="The gateway's API key; better in TIDINGS_API_KEY, unseen."
-)
+@click.option("--api-key", metavar="TEXT", help="The gateway's API key; better in TIDINGS_API_KEY, unseen.")
 @click.option("--ephemeral", is_flag=True, help="For who is connected now; it is not stored.")
 @click.option("--key", metavar="TEXT", help="In a queue, a newer ephemeral event with this key replaces an older one.")
 @click.option("--idempotency-key", metavar="TEXT", help="The same key stores the event once, however often it is sent.")

@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Sequence
+
+log = logging.getLogger("tidings.demo")
 
 MAX_HEAD_BYTES = 32_768
 HEAD_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 1.0
+CLOSE_TIMEOUT_S = 5.0
 COPY_BYTES = 65_536
 MAX_CONNECTIONS = 2_000
 
@@ -38,28 +42,37 @@ class Front:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, limit=MAX_HEAD_BYTES)
 
     async def stop(self) -> None:
+        """Cut every connection."""
         if self._server is not None:
             self._server.close()
-        for task in list(self._handlers):
-            task.cancel()
-        await asyncio.gather(*self._handlers, return_exceptions=True)
+        while self._handlers:
+            for task in self._handlers:
+                task.cancel()
+            await asyncio.wait(self._handlers)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve_one(reader, writer))
         self._handlers.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._handlers.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a connection through the front ended with an error", exc_info=error)
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if len(self._handlers) > MAX_CONNECTIONS:
                 writer.write(_BUSY)
             else:
                 await self._serve(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass
+            pass  # nothing that could be answered
         except asyncio.CancelledError:
             writer.transport.abort()
+            raise
         finally:
-            self._handlers.discard(task)
-            writer.close()
+            await _closed(writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(HEAD_TIMEOUT_S):
@@ -75,19 +88,13 @@ class Front:
         up_reader, up_writer = upstream
         try:
             up_writer.write(head if _is_upgrade(head) else _for_one_request(head))
-            sending = asyncio.create_task(_copy(reader, up_writer))
-            try:
-                await _copy(up_reader, writer)
-            finally:
-                sending.cancel()
-                with contextlib.suppress(asyncio.CancelledError, OSError):
-                    await sending
-        except OSError:
-            writer.transport.abort()  # a gateway that was killed: the page must see its connection cut
+            if await _relay((reader, writer), (up_reader, up_writer)):
+                writer.transport.abort()
+                up_writer.transport.abort()
         finally:
-            up_writer.close()
+            await _closed(up_writer)
 
-    async def _connect(self, target: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _connect(self, target: bytes) -> Stream | None:
         for port in self._ports(target):
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -103,6 +110,35 @@ class Front:
             return []
         first = next(self._turn) % len(ports)
         return ports[first:] + ports[:first]
+
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _relay(page: Stream, gateway: Stream) -> bool:
+    """Copy both ways until the gateway's side has ended. True: one side was cut, and the other must see that: a page
+    whose gateway was killed, a gateway whose page is gone."""
+    up = asyncio.create_task(_copy(page[0], gateway[1]))
+    down = asyncio.create_task(_copy(gateway[0], page[1]))
+    try:
+        await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+        if up.done() and up.exception() is None:
+            await asyncio.wait((down,))  # what was asked is sent; the answer may still be on its way
+    finally:
+        up.cancel()
+        down.cancel()
+        ends = await asyncio.gather(up, down, return_exceptions=True)
+    return any(isinstance(end, OSError) for end in ends)
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    """What was written is flushed, for a bounded time."""
+    writer.close()
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

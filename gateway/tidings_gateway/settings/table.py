@@ -204,6 +204,12 @@ class Settings(BaseModel):
     drain_window_ms: int = row(20_000, "Then: the window in which sessions are closed, evenly spread.", low=0)
 
     redis_timeout_ms: int = row(2_000, "A Redis command without an answer by then: the link is replaced.", low=50)
+    canary_interval_ms: int = row(
+        2_000, "How often the link to Redis is tried: written, published and heard again.", low=50
+    )
+    canary_timeout_ms: int = row(
+        4_000, "A canary not heard by then means a deaf link, however healthy it looks: it is replaced.", low=50
+    )
     subscription_linger_ms: int = row(
         5_000, "A channel stays subscribed this long after its last session left: a reload does not pay for it.", low=0
     )

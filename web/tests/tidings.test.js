@@ -382,3 +382,61 @@ test("close() and connect() in one listener: one new connection, from the positi
   assert.equal(made[1].sent[0].position, at(1));
   assert.deepEqual(made[0].closed_with, { code: 1000, reason: "" });
 });
+
+test("close() before the code that made the client has run to its end: it never dials.", async () => {
+  const tidings = client();
+  tidings.close();
+  await time.pass(60_000, 1_000);
+  assert.equal(made.length, 0);
+});
+
+test("close() aborts the signals of token() and load(), so that their requests end too.", async () => {
+  /** @type {AbortSignal[]} */
+  const signals = [];
+  const never = (/** @type {{signal: AbortSignal}} */ { signal }) => { signals.push(signal); return new Promise(() => {}); };
+  const [asking, loading] = [client({ token: /** @type {any} */ (never) }), client({ load: never })];
+  await time.settle();
+  await getLive();
+  assert.equal(signals.length, 2);
+  asking.close();
+  loading.close();
+  assert.deepEqual(signals.map(({ aborted }) => aborted), [true, true]);
+});
+
+test("close() in a listener: what was about to be handed over with that event is not.", async () => {
+  const tidings = client({ load: () => new Promise(() => {}) });
+  /** @type {any[]} */
+  const heard = [];
+  tidings.on("*", ({ id }) => { heard.push(id); tidings.close(); });
+  await time.settle();
+  await getLive();
+  for (const seq of [1, 2, 3]) made[0].says(event(seq));
+  made[0].says({ type: "resync", reason: "trimmed", position: at(9), missed: 9, refetch_ms: 0 });
+  assert.deepEqual(heard, [at(1)]);
+});
+
+test("connect() and then close() in one listener: closed it stays.", async () => {
+  const tidings = await live();
+  tidings.on("*", () => { tidings.connect(); tidings.close(); });
+  made[0].says(event(1));
+  await time.pass(60_000, 1_000);
+  assert.equal(tidings.state, "stopped");
+  assert.equal(made.length, 1);
+});
+
+test("A socket that was given up says nothing any more, not even that it has closed at last.", async () => {
+  await live();
+  await time.pass(31_000, 100);
+  assert.equal(made.length, 2);
+  made[0].ends(1006);
+  made[1].open();
+  assert.deepEqual(made[1].sent, [{ type: "hello", position: at(0) }]);
+});
+
+test("A token that comes after its time is not sent in place of a fresh one.", async () => {
+  let asked = 0;
+  client({ token: () => (asked++ === 0 ? new Promise((resolve) => setTimeout(() => resolve("old"), 31_000)) : "new") });
+  await time.pass(32_000, 100);
+  made[0].open();
+  assert.equal(made[0].sent[0].token, "new");
+});

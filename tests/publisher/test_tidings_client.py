@@ -132,13 +132,15 @@ def test_loops_in_several_threads(valkey: ValkeyProcess, prefix: str) -> None:
 
 
 FORKING = """
-import asyncio, os, sys
+import asyncio, gc, os, sys
 from tidings import AsyncPublisher
 publisher = AsyncPublisher(sys.argv[1], **({"api_key": sys.argv[2]} if sys.argv[2] else {}), deadline_s=20)
 
 async def work(user):
     for count in range(1, 60):
         receipt = await publisher.publish(user, "a", count)
+        if user == "child":
+            gc.collect()  # whatever was dropped is finalized here, while the parent is at work
         assert int(receipt.position.split(".")[1].split("-")[0]) == count, receipt
 
 async def parent():
@@ -178,15 +180,15 @@ async def test_http_does_not_block_the_loop() -> None:
     their deadline."""
     with StubGateway() as stub:
         stub.hangs = True
-        publisher = AsyncPublisher(stub.url, api_key=API_KEY, deadline_s=0.5, max_connections=2)
+        publisher = AsyncPublisher(stub.url, api_key=API_KEY, deadline_s=0.5, max_connections=1)
         start = time.monotonic()
-        tasks = [asyncio.create_task(publisher.publish("alice", "a", number)) for number in range(6)]
+        tasks = [asyncio.create_task(publisher.publish("alice", "a", number)) for number in range(12)]
         worst = 0.0
         while not all(task.done() for task in tasks):
             before = time.monotonic()
             await asyncio.sleep(0.01)  # time: the loop must come round this often
             worst = max(worst, time.monotonic() - before)
-        assert time.monotonic() - start < 1.5
+        assert time.monotonic() - start < 1.2
         assert worst < 0.4
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(result, PublishError) for result in results)

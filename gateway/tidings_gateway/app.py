@@ -58,6 +58,7 @@ def create_app(settings: Settings, draining: Draining) -> Starlette:
         meta_ttl_s=settings.meta_ttl_s,
         idempotency_ttl_s=settings.idempotency_ttl_s,
         max_event_bytes=settings.max_event_bytes,
+        failover=settings.failover,
     )
 
     @asynccontextmanager
@@ -84,7 +85,7 @@ def create_app(settings: Settings, draining: Draining) -> Starlette:
         bus = hub.bus
         return Health(draining=draining.started, store_reached=bus.reached, store_up=bus.up)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", websocket_route(gateway)),
             *http_routes(settings, publisher=publisher, origins=gateway.origins, health=health),
@@ -92,6 +93,9 @@ def create_app(settings: Settings, draining: Draining) -> Starlette:
         exception_handlers=exception_handlers(),
         lifespan=lifespan,
     )
+    # A redirect would show an API key to whatever address a proxy makes of it, and follows no POST.
+    app.router.redirect_slashes = False
+    return app
 
 
 def create_gateway(settings: Settings) -> Gateway:
@@ -111,7 +115,8 @@ def create_gateway(settings: Settings) -> Gateway:
         rng=rng,
     )
     return Gateway(
-        id=secrets.token_hex(3),
+        # Unique over restarts too, also for a gateway that has a name.
+        id="-".join(filter(None, (settings.gateway_name, secrets.token_hex(3)))),
         settings=settings,
         hub=hub,
         ticker=Ticker(),
@@ -136,6 +141,7 @@ def server_settings(settings: Settings) -> ServerSettings:
         host=settings.listen.host,
         port=settings.listen.port,
         base_path=settings.base_path,
+        trusted_proxies=settings.trusted_proxies,
         max_connections=settings.max_connections,
         header_timeout_ms=settings.header_timeout_ms,
         max_header_bytes=settings.max_header_bytes,

@@ -13,9 +13,8 @@ import click
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic it may follow. May be repeated.")
 def token(user: str, ttl_s: int, topics: tuple[str, ...]) -> None:
     """Print a token for USER, signed with the first secret of TIDINGS_JWT_SECRET."""
-    from tidings.tokens import mint_token
-
     from tidings.settings import first_secret
+    from tidings.tokens import mint_token
 
     secret = first_secret("jwt_secret")
     if secret is None:

@@ -24,7 +24,7 @@ JS_READY := $(if $(wildcard web/package-lock.json),web/node_modules/.ready)
 TYPED = $(foreach root,publisher gateway tests loadtest,$(if $(shell find $(root) -name '*.py' -print -quit 2>/dev/null),$(root)))
 
 NODE_TEST = $(if $(JS_TESTS),@if command -v node >/dev/null; then node --test $(JS_TESTS); \
-	else echo "SKIPPED: the tests of the browser client, for want of node"; fi)
+	else echo "SKIPPED: the tests of the browser client need node"; fi)
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 SECONDS_OF_CHAOS ?= 60

@@ -89,6 +89,9 @@ Done = Receipt | str | PublishError
 class Wire(Protocol):
     """How calls are written and answers read. One per plan: it may remember things between the attempts."""
 
+    share: float
+    """How much of the time left one attempt may take, when another may follow it."""
+
     def request(self, calls: Sequence[Call]) -> tuple[Any, int]:
         """The request for the first calls, and how many of them it covers (at least one)."""
 
@@ -118,7 +121,7 @@ def plan(
             waiting = [calls[index] for index in todo]
             request, count = wire.request(waiting)
             covered, todo = todo[:count], todo[count:]
-            outcome = yield Exchange(request, _share(left, waiting[:count]))
+            outcome = yield Exchange(request, _attempt_s(left, wire.share, waiting[:count]))
             assert outcome is not None
             for index, verdict in zip(covered, wire.verdicts(waiting[:count], outcome), strict=True):
                 if not isinstance(verdict, Refusal):
@@ -151,11 +154,11 @@ def plan(
 _NOT_TRIED = Refusal("the deadline passed before it was sent", "deadline", again=True, retryable=True)
 
 
-def _share(left: float, calls: Sequence[Call]) -> float:
-    """How long one attempt may take. Half of what is left, so that one dead connection does not eat the whole deadline;
-    all of it when a second attempt is impossible anyway."""
+def _attempt_s(left: float, share: float, calls: Sequence[Call]) -> float:
+    """How long one attempt may take: a share of what is left, so that one dead connection does not eat the whole
+    deadline; all of it when a second attempt is impossible anyway."""
     if all(call.repeatable for call in calls):
-        return max(left / 2, min(left, SHORTEST_ATTEMPT_S))
+        return max(left * share, min(left, SHORTEST_ATTEMPT_S))
     return left
 
 

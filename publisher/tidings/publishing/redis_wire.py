@@ -39,6 +39,8 @@ class RedisRequest(NamedTuple):
 
 
 class RedisWire:
+    share = 0.5
+
     def __init__(self, names: Names, limits: LogLimits, failover: Failover, rng: random.Random) -> None:
         self._names = names
         self._limits = limits

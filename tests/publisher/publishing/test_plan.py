@@ -66,6 +66,8 @@ class World:
 
     # The wire
 
+    share = 0.5
+
     def request(self, calls: Sequence[Call]) -> tuple[Any, int]:
         count = min(self.batch, len(calls))
         return [call.user for call in calls[:count]], count

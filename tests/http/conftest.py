@@ -28,8 +28,9 @@ client_files()  # Read now: in a program this happens before its event loop runs
 
 @dataclass
 class Door:
-    """`client` speaks to the application; `health` is what it will say about itself."""
+    """`client` speaks to `app`; `health` is what it will say about itself."""
 
+    app: Starlette
     client: httpx.AsyncClient
     publisher: Publishing
     health: Health = field(default_factory=lambda: Health(draining=False, store_reached=True, store_up=True))
@@ -54,7 +55,7 @@ def make_door(publisher: Publishing, **environ: str) -> Door:
     app = Starlette(routes=routes, exception_handlers=exception_handlers())
     app.router.redirect_slashes = False
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    made = Door(httpx.AsyncClient(transport=transport, base_url="http://gateway"), publisher)
+    made = Door(app, httpx.AsyncClient(transport=transport, base_url="http://gateway"), publisher)
     return made
 
 

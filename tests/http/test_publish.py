@@ -306,6 +306,22 @@ class TestDoor:
         headers["content-length"] = "4194305"
         problem(await door.client.post("/v1/publish", content=unread(), headers=headers), 413, "too_large")
 
+    async def test_a_publisher_that_goes_away_leaves_no_traceback(self, door: Door) -> None:
+        """It is no fault of ours; nothing is stored, and the place it took is free again."""
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"authorization", f"Bearer {API_KEY}".encode()), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/publish", "headers": headers, "query_string": b""}
+        await door.app({**scope, "http_version": "1.1"}, receive, send)
+        assert sent[0]["status"] == 400
+        assert (await door.publish(HELLO)).status_code == 200
+
     @pytest.mark.parametrize("query", ["", "?user=", "?user=a&user=b", "?user=a%20b", "?user=%00", "?user=*"])
     async def test_a_position_is_of_one_user(self, door: Door, query: str) -> None:
         """400 naming the member."""

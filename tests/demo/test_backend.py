@@ -180,6 +180,7 @@ class TestJobs:
         await demo.published(1)
         assert len(keys) == 3
         assert len(set(keys)) == 1
+        assert keys[0] is not None
 
     async def test_jobs_are_bounded(self, demo: Demo) -> None:
         """In number at a time, and in those remembered."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import AsyncIterator
 
 import pytest
@@ -174,6 +175,16 @@ async def test_an_upgraded_connection_is_copied_both_ways(scene: Scene) -> None:
     await until(lambda: all(gateway.open == 0 for gateway in scene.gateways), what="the gateway's side is closed too")
 
 
+async def test_an_answer_comes_to_who_has_said_all_it_had_to(scene: Scene) -> None:
+    """A client may end its own side once its request is out, and still wait for the answer."""
+    reader, writer = await scene.connect()
+    writer.write(b"GET /v1/ws HTTP/1.1\r\nupgrade: websocket\r\n\r\n" + b"x" * 500_000)
+    writer.write_eof()
+    async with asyncio.timeout(10):
+        assert (await reader.read(-1)).endswith(b"x" * 500_000)
+    writer.close()
+
+
 async def test_a_killed_gateway_is_seen_by_the_page(scene: Scene) -> None:
     """The page must reconnect at once, not after its heartbeat."""
     reader, writer = await scene.connect()
@@ -188,10 +199,12 @@ async def test_a_killed_gateway_is_seen_by_the_page(scene: Scene) -> None:
 
 
 async def test_a_page_that_is_gone_is_seen_by_the_gateway(scene: Scene) -> None:
-    """Also one whose connection was reset."""
+    """Also one whose connection was reset: its session must not wait for a heartbeat."""
     reader, writer = await scene.connect()
     writer.write(b"GET /v1/ws HTTP/1.1\r\nupgrade: websocket\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
+    linger_not = struct.pack("ii", 1, 0)  # close sends RST
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_not)
     writer.transport.abort()
     await until(lambda: all(gateway.open == 0 for gateway in scene.gateways), what="the gateway's side is closed too")
 

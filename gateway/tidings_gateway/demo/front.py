@@ -88,9 +88,7 @@ class Front:
         up_reader, up_writer = upstream
         try:
             up_writer.write(head if _is_upgrade(head) else _for_one_request(head))
-            if await _relay((reader, writer), (up_reader, up_writer)):
-                writer.transport.abort()
-                up_writer.transport.abort()
+            await _relay((reader, writer), (up_reader, up_writer))
         finally:
             await _closed(up_writer)
 
@@ -115,9 +113,9 @@ class Front:
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def _relay(page: Stream, gateway: Stream) -> bool:
-    """Copy both ways until the gateway's side has ended. True: one side was cut, and the other must see that: a page
-    whose gateway was killed, a gateway whose page is gone."""
+async def _relay(page: Stream, gateway: Stream) -> None:
+    """Copy both ways until the gateway's side has ended, or either was cut: the caller then closes both, so that a page
+    learns that its gateway was killed, and a gateway that its page is gone."""
     up = asyncio.create_task(_copy(page[0], gateway[1]))
     down = asyncio.create_task(_copy(gateway[0], page[1]))
     try:
@@ -127,8 +125,7 @@ async def _relay(page: Stream, gateway: Stream) -> bool:
     finally:
         up.cancel()
         down.cancel()
-        ends = await asyncio.gather(up, down, return_exceptions=True)
-    return any(isinstance(end, OSError) for end in ends)
+        await asyncio.gather(up, down, return_exceptions=True)
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:

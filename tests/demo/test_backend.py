@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio
 
 from tests.support.valkey import ValkeyProcess
-from tests.support.waiting import until
+from tests.support.waiting import POLL_S, until
 from tidings import AsyncPublisher
 from tidings.errors import PublishError
 from tidings.log.eventlog import EventLog
@@ -65,7 +65,7 @@ class Demo:
         """Wait until so many events are stored for this browser's user."""
         async with asyncio.timeout(5):
             while (await self.state())["published"] != count:
-                await asyncio.sleep(0.005)  # time: the pace of the subject
+                await asyncio.sleep(POLL_S)
 
     async def post(self, what: str, body: Any) -> httpx.Response:
         return await self.client.post(f"/demo/{what}", json=body)

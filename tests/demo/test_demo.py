@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.client import Client
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import POLL_S, until
 
 
 class Demo:
@@ -65,12 +65,12 @@ class Demo:
     async def all_ready(self) -> None:
         async with asyncio.timeout(20):
             while any(gateway["state"] != "ready" for gateway in (await self.gateways()).values()):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(POLL_S)
 
     async def redis_answers(self) -> None:
         async with asyncio.timeout(10):
             while (await self.http.get("/demo/state")).status_code != 200:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(POLL_S)
 
     async def post(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
         answer = await self.http.post(f"/demo/{what}", json=body)
@@ -123,7 +123,7 @@ async def test_nothing_is_missed_whatever_the_buttons_do(demo: Demo) -> None:
         while {name: gateway["starts"] for name, gateway in (await demo.gateways()).items()} != {"A": 2, "B": 2}:
             await demo.post("burst", {"count": 10})
             published += 10
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # time: the pace of the publisher
         await client.until_events(published, 20)
         assert client.connections > 1, "the page was never moved"
 

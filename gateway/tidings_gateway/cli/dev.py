@@ -100,7 +100,7 @@ Tidings for development: made-up secrets, pages of this machine only. Ctrl-C end
    <script type="module">
      import {{ Tidings }} from "{url}/tidings.js";
      const tidings = new Tidings({{ token: "{token}" }});
-     tidings.on("*", (event) => document.body.append(`${{event.event}} ${{JSON.stringify(event.data)}} `));
+     tidings.on("*", (event) => document.body.append(`${{event.type}} ${{JSON.stringify(event.data)}} `));
    </script>
 
 2. An event for {user}:

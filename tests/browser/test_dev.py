@@ -7,13 +7,12 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from playwright.async_api import Page
 
 from tests.support.children import spawn
-from tests.support.waiting import until
+from tests.support.waiting import POLL_S, until
 
 
 async def test_the_printed_page_shows_the_printed_event(page: Page, tmp_path: Path) -> None:
@@ -52,8 +51,9 @@ async def test_the_printed_page_shows_the_printed_event(page: Page, tmp_path: Pa
             return await shown.count()
 
         quiet = command[0].replace("curl", "curl -sS", 1)
-        published: Callable[[], Awaitable[int]] = shown_once_published
-        await until(published, 20, "the event is shown", every_s=0.2)
+        async with asyncio.timeout(20):
+            while not await shown_once_published():
+                await asyncio.sleep(POLL_S)
     finally:
         process.send_signal(signal.SIGINT)
         await until(lambda: process.poll() is not None, 30, "it has ended")

@@ -45,7 +45,7 @@ async def test_attached_while_draining_is_asked_to_go_at_once() -> None:
     """A handshake that was accepted before the window and attached in it gets its goodbye like everybody else."""
     async with serving() as served:
         served.server.state.open.draining_retry_ms = 700
-        async with connect(served.ws()) as client:
+        async with asyncio.timeout(5), connect(served.ws()) as client:
             assert await client.recv() == "goodbye"
             await client.wait_closed()
             assert client.close_code == 1012

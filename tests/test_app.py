@@ -6,9 +6,12 @@ import httpx
 
 from tests.support.client import Client
 from tests.support.gateway import FAST_DRAIN, GatewayProcess
+from tests.support.rawsocket import RawSocket
 from tests.support.tokens import API_KEY, mint
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
+from tidings_gateway.server.settings import ServerSettings
+from tidings_gateway.settings import Settings
 
 KEY = {"Authorization": f"Bearer {API_KEY}"}
 
@@ -80,3 +83,31 @@ async def test_the_client_is_served_by_the_gateway_it_speaks_to(valkey: ValkeyPr
             assert answer.status_code == 200
             assert answer.headers["content-type"].startswith("text/javascript")
             assert "server" not in answer.headers
+
+
+async def test_one_connection_too_many_is_told_4429(valkey: ValkeyProcess, prefix: str) -> None:
+    """Accepted, told when to come back, and closed: a page could not see the status of a refused upgrade."""
+    env = {**FAST_DRAIN, "TIDINGS_MAX_CONNECTIONS": "2"}
+    async with GatewayProcess(valkey.url, prefix=prefix, env=env) as gateway:
+        first = [await RawSocket.connect(gateway.ws_url) for _ in range(2)]
+        third = await RawSocket.connect(gateway.ws_url)
+        async with third:
+            goodbye = await third.recv_json()
+            assert (goodbye["type"], goodbye["code"]) == ("goodbye", 4429)
+            assert goodbye["retry_ms"] > 0
+            assert (await third.recv_close())[0] == 4429
+        for raw in first:
+            await raw.hello(mint("ann"))
+            await raw.recv_until("synced")
+            raw.close()
+
+
+def test_the_server_has_no_defaults_of_its_own() -> None:
+    """Where the server's plain values and the table of settings name the same thing, they say the same."""
+    table, plain = Settings(), ServerSettings()
+    for name in ("header_timeout_ms", "max_header_bytes", "max_frame_bytes", "inbound_frames_per_s"):
+        assert getattr(plain, name) == getattr(table, name)
+    for name in ("inbound_bytes_per_s", "write_high_water_bytes", "send_buffer_bytes", "close_timeout_ms", "retry_ms"):
+        assert getattr(plain, name) == getattr(table, name)
+    for name in ("drain_grace_ms", "drain_window_ms", "base_path", "trusted_proxies"):
+        assert getattr(plain, name) == getattr(table, name)

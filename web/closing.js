@@ -26,7 +26,7 @@ export const CLOSE_CODES = Object.freeze({
   1008: { client: "backoff" },
   1009: { client: "backoff" },
   1011: { client: "backoff" },
-  1012: { client: "jitter", retry_ms: 10_000 },
+  1012: { client: "jitter", retry_ms: 5_000 },
   1013: { client: "backoff_from_retry", retry_ms: 5000 },
   4400: { client: "stop", report: "the gateway could not make sense of a frame" },
   4401: { client: "new_token" },

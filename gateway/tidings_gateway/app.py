@@ -34,6 +34,10 @@ from tidings_gateway.settings import Settings
 from tidings_gateway.ticker import Ticker
 from tidings_gateway.transports.upgrade import websocket_route
 
+TOLD_AT_ONCE = 64
+"""Sockets above `max_connections` that are still let in, to be told 4429: a page cannot see the status of a refused
+upgrade. Beyond these it is 503."""
+
 log = logging.getLogger("tidings.app")
 
 
@@ -142,7 +146,7 @@ def server_settings(settings: Settings) -> ServerSettings:
         port=settings.listen.port,
         base_path=settings.base_path,
         trusted_proxies=settings.trusted_proxies,
-        max_connections=settings.max_connections,
+        max_connections=settings.max_connections + TOLD_AT_ONCE,
         header_timeout_ms=settings.header_timeout_ms,
         max_header_bytes=settings.max_header_bytes,
         max_frame_bytes=settings.max_frame_bytes,

@@ -70,10 +70,7 @@ class Hub:
 
     def sessions(self) -> Iterator[Session]:
         for entry in list(self._sessions.values()):
-            if isinstance(entry, set):
-                yield from list(entry)
-            else:
-                yield entry
+            yield from _members(entry)
 
     # Sessions come and go.
 
@@ -128,11 +125,11 @@ class Hub:
                 self.bad_records += 1
                 return
             frame = self.durable_frame(record)
-            if isinstance(entry, set):
-                for session in tuple(entry):
+            for session in _members(entry):
+                try:
                     session.durable(record, frame)
-            else:
-                entry.durable(record, frame)
+                except Exception:  # noqa: BLE001 - `_fault` logs it
+                    _fault(session)
         elif isinstance(record, ControlRecord):
             # Control records belong to features that this version does not have; ignoring them is the contract.
             return
@@ -140,8 +137,11 @@ class Hub:
             self.bad_records += 1
         else:
             frame = ephemeral_frame(record.body, checked)
-            for session in tuple(entry) if isinstance(entry, set) else (entry,):
-                session.ephemeral(frame)
+            for session in _members(entry):
+                try:
+                    session.ephemeral(frame)
+                except Exception:  # noqa: BLE001 - `_fault` logs it
+                    _fault(session)
 
     def durable_frame(self, record: DurableRecord, *, replay: bool = False) -> Frame:
         """The frame of a log entry, or the `skip` that stands in for one that cannot be delivered."""
@@ -152,19 +152,39 @@ class Hub:
         return event_frame(record, replay=replay)
 
     def channel_on(self, channel: bytes, generation: int) -> None:
-        entry = self._sessions.get(channel)
-        if entry is None:
-            return
-        for session in tuple(entry) if isinstance(entry, set) else (entry,):
-            session.link_back(generation)
+        for session in _members(self._sessions.get(channel)):
+            try:
+                session.link_back(generation)
+            except Exception:  # noqa: BLE001 - `_fault` logs it
+                _fault(session)
 
     def channel_off(self, channel: bytes) -> None:
-        entry = self._sessions.get(channel)
-        if entry is None:
-            return
-        for session in tuple(entry) if isinstance(entry, set) else (entry,):
-            session.link_lost()
+        for session in _members(self._sessions.get(channel)):
+            _lose(session)
 
     def link_lost(self) -> None:
         for session in self.sessions():
-            session.link_lost()
+            _lose(session)
+
+
+def _members(entry: Session | set[Session] | None) -> tuple[Session, ...]:
+    """A copy: a session may leave while the others are being told."""
+    if entry is None:
+        return ()
+    return tuple(entry) if isinstance(entry, set) else (entry,)
+
+
+def _lose(session: Session) -> None:
+    try:
+        session.link_lost()
+    except Exception:  # noqa: BLE001 - `_fault` logs it
+        _fault(session)
+
+
+def _fault(session: Session) -> None:
+    """One session's fault ends that session; all others of the record, the channel and the link are still told."""
+    log.exception("a session of %s failed", session.user)
+    try:
+        session.fail()
+    except Exception:
+        log.exception("and could not be ended")

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -68,6 +70,10 @@ class Sink(Protocol):
         """The log answered: the `welcome` of this transport."""
         ...
 
+    def welcomed(self) -> None:
+        """The `welcome` was handed on: what had to stand behind it may follow."""
+        ...
+
     def waiting(self) -> None:
         """Data waits that the transport does not take: watch that it makes progress."""
         ...
@@ -90,13 +96,13 @@ class Session:
 
     __slots__ = (
         "__weakref__",
-        "_closed",
         "_feed",
         "_hub",
         "_limits",
         "_outbox",
         "_retry",
         "_sink",
+        "_stopped",
         "_wakeup",
         "_writer",
         "channel",
@@ -114,7 +120,7 @@ class Session:
         self._writer: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._stopped = False
 
     @property
     def opened(self) -> bool:
@@ -132,25 +138,30 @@ class Session:
     def open(self) -> None:
         self._hub.join(self)
 
-    def close(self) -> None:
-        """Leave the hub and drop what is queued. Safe to call twice and from every path."""
-        if self._closed:
-            return
-        self._closed = True
+    def stop(self) -> None:
+        """Take nothing new, also of what is being read; what is queued still goes out (a drain flushes before it
+        closes). Nothing but `control` frames can follow. Safe to call twice."""
+        self._stopped = True
         self._hub.leave(self)
-        self._outbox = None
-        if self._writer is not None:
-            self._writer.cancel()
         if self._retry is not None:
             self._retry.cancel()
 
-    def stop(self) -> None:
-        """Take nothing new; what is queued still goes out (a drain flushes before it closes)."""
-        self._hub.leave(self)
+    def close(self) -> None:
+        """Stop, and drop what is queued. Safe to call twice and from every path."""
+        self.stop()
+        self._outbox = None
+        if self._writer is not None:
+            self._writer.cancel()
+
+    def fail(self) -> None:
+        """Something raised on this session's behalf: end it, since nobody can say what it has missed."""
+        self._sink.failed()
 
     # What the hub brings.
 
     def durable(self, record: DurableRecord, frame: Frame) -> None:
+        if self._stopped:
+            return
         if self._outbox is None and not self._sink.paused:
             if self._feed.accept(record):
                 self._sink.send(frame)
@@ -164,9 +175,8 @@ class Session:
             self._run(self._feed.record(record, room=fits))
 
     def ephemeral(self, frame: Frame) -> None:
-        if not self._feed.opened:
-            return
-        self._put(frame)
+        if self._feed.opened and not self._stopped:
+            self._put(frame)
 
     def link_back(self, generation: int) -> None:
         self._run(self._feed.link_back(generation, room=self._room()))
@@ -190,12 +200,12 @@ class Session:
 
     def _run(self, effects: Effects) -> None:
         self._carry_out(effects)
-        if self._feed.wants_room and not self._closed and self._room():
+        if self._feed.wants_room and not self._stopped and self._room():
             self._carry_out(self._feed.has_room())
 
     def _carry_out(self, effects: Effects) -> None:
         for effect in effects:
-            if self._closed:
+            if self._stopped:
                 return
             match effect:
                 case Send(record, replay):
@@ -204,6 +214,7 @@ class Session:
                     self._read(read_id, position, last)
                 case Opened(resumed, position):
                     self._put(self._sink.open_frame(self, resumed=resumed, position=position))
+                    self._sink.welcomed()
                 case Resync(reason, position, missed):
                     self._put(frames.resync(reason, position, missed))
                 case Synced(position, replayed):
@@ -219,14 +230,15 @@ class Session:
     def _read_done(self, read_id: int, done: asyncio.Future[Page]) -> None:
         # Looked at in any case: an error that nobody retrieves would be logged as ours.
         error = None if done.cancelled() else done.exception()
-        if self._closed:
+        if self._stopped:
             return
-        if error is None and not done.cancelled():
-            self._run(self._feed.page(done.result(), read_id, budget=self._budget()))
-            return
-        if not isinstance(error, StoreUnavailable):
+        if error is not None and not isinstance(error, StoreUnavailable):
             log.error("reading the log of %s failed: %r", self.user, error)
-        self._run(self._feed.read_failed(read_id))
+        with self._guarded():
+            if error is None and not done.cancelled():
+                self._run(self._feed.page(done.result(), read_id, budget=self._budget()))
+            else:
+                self._run(self._feed.read_failed(read_id))
 
     def _retry_later(self, attempt: int) -> None:
         if self._retry is None:
@@ -235,7 +247,17 @@ class Session:
 
     def _retry_read(self) -> None:
         self._retry = None
-        self._run(self._feed.retry(self._room()))
+        with self._guarded():
+            self._run(self._feed.retry(self._room()))
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """For what the event loop calls directly: an error must not leave a session that only seems to be open."""
+        try:
+            yield
+        except Exception:
+            log.exception("a session of %s failed", self.user)
+            self.fail()
 
     # The queue in front of the transport.
 
@@ -265,8 +287,11 @@ class Session:
             # Even a control frame found no place: this client asks and does not read.
             self._sink.overrun()
         elif self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write(), name="session writer")
-            self._writer.add_done_callback(self._writer_done)
+            self._start_writer()
+
+    def _start_writer(self) -> None:
+        self._writer = asyncio.get_running_loop().create_task(self._write(), name="session writer")
+        self._writer.add_done_callback(self._writer_done)
 
     async def _write(self) -> None:
         """Drain the outbox as the transport takes more. Lives only while there is something to drain."""
@@ -287,12 +312,16 @@ class Session:
 
     def _writer_done(self, task: asyncio.Task[None]) -> None:
         self._writer = None
-        if self._closed or task.cancelled():
+        if task.cancelled():
             return
         error = task.exception()
         if error is not None:
             log.error("the writer of a session of %s died", self.user, exc_info=error)
-            self._sink.failed()
-            return
-        self._sink.drained()
-        self._run(())
+            self.fail()
+        elif self._outbox is not None:
+            # Something was queued after the writer's last look, while it still counted as running.
+            self._start_writer()
+        else:
+            with self._guarded():
+                self._sink.drained()
+                self._run(())

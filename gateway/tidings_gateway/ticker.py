@@ -75,4 +75,10 @@ class Ticker:
                     self.schedule(item, again)
             except Exception:
                 log.exception("a deadline failed")
-                item.fault()
+                self._fault(item)
+
+    def _fault(self, item: Timed) -> None:
+        try:
+            item.fault()
+        except Exception:
+            log.exception("and its item could not be ended")

@@ -104,6 +104,9 @@ class FakeSink:
             expires_in_ms=None,
         )
 
+    def welcomed(self) -> None:
+        pass
+
     def waiting(self) -> None:
         self.calls.append("waiting")
 

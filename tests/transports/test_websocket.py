@@ -474,3 +474,51 @@ async def test_an_ephemeral_before_welcome_is_not_sent() -> None:
     await door.bus.answer(page(0, 0))
     door.hub.record_received(door.hub.channel("ann"), encode_ephemeral(body(1)))
     assert [frame["type"] for frame in socket.frames] == ["welcome", "synced", "event"]
+
+
+async def test_nothing_is_answered_before_the_welcome() -> None:
+    """`auth` and `read` sent while the log has not answered are taken at once and answered behind it."""
+    door = Door()
+    connection, socket = door.connect()
+    say(connection, type="hello", token=door.token(), position=position(0).decode())
+    say(connection, type="auth", token=door.token(ttl_s=60))
+    say(connection, type="heartbeat")
+    say(connection, type="read", id=position(0).decode())
+    assert socket.frames == []
+    door.confirm()
+    await door.bus.answer(page(0, 0))
+    assert [frame["type"] for frame in socket.frames] == ["welcome", "auth", "error", "synced"]
+    assert socket.frames[0]["expires_in_ms"] == 60_000
+
+
+async def test_many_questions_before_the_welcome_are_too_many() -> None:
+    """What waits for the welcome is bounded."""
+    door = Door()
+    connection, socket = door.connect()
+    say(connection, type="hello", token=door.token())
+    for _ in range(17):
+        say(connection, type="read", id=position(0).decode())
+    assert socket.code() == 1008
+
+
+async def test_an_ending_that_fails_still_ends() -> None:
+    """A fault while finishing closes the socket instead of leaving it without a deadline."""
+    door = Door()
+    connection, socket = await door.open()
+    socket.paused = True
+    socket.held = 70_000
+    door.hear(1)
+    connection.drain(8000)
+    assert socket.ended() is None
+    connection.fault()
+    assert socket.code() == 1012
+    assert door.ticker.deadlines == {}
+
+
+@pytest.mark.parametrize("exp", [2**53, 10**17, 10**19, 1e300])
+async def test_a_token_for_longer_than_can_be_told_is_refused(exp: float) -> None:
+    """`expires_in_ms` must be an integer a browser can hold."""
+    door = Door()
+    connection, socket = door.connect()
+    say(connection, type="hello", token=sign({"sub": "ann", "exp": exp}))
+    assert socket.code() == 4401

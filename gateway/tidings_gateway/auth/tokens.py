@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MAX_TOKEN_BYTES = 8_192
 """A hello frame may be no longer, so neither may a token that comes another way."""
 
+MAX_EXPIRY_S = 2**53 // 1000
+"""In milliseconds it must still be an integer that a browser can hold: `welcome` tells it how long the token lasts."""
+
 MAX_TOPICS = 16
 
 _TOPIC = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
@@ -181,6 +184,8 @@ class TokenVerifier:
             expires_at_s = float(claims["exp"])
         except OverflowError:
             raise Unauthorized(Refusal.CLAIM_WRONG, "exp") from None
+        if expires_at_s > MAX_EXPIRY_S:
+            raise Unauthorized(Refusal.CLAIM_WRONG, "exp")
         topics = _topics(claims.get("tidings"))
         return Grant(claims["sub"], topics, expires_at_s, expires_at_s + self._leeway_s, claims.get("jti"))
 

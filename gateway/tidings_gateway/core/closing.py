@@ -34,7 +34,6 @@ class ClientAction(StrEnum):
 
 MAX_TOKEN_REFUSALS: Final = 3
 DEFAULT_RETRY_MS: Final = 5_000
-DRAIN_RETRY_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ NOT_UTF8: Final = Close(1007, "text is not UTF-8", ClientAction.BACKOFF, report=
 INBOUND_RATE: Final = Close(1008, "too many frames", ClientAction.BACKOFF)
 TOO_LARGE: Final = Close(1009, "frame too large", ClientAction.BACKOFF, resend=False)
 SERVER_FAULT: Final = Close(1011, "server fault", ClientAction.BACKOFF)
-DRAINING: Final = Close(1012, "draining", ClientAction.JITTER, retry_ms=DRAIN_RETRY_MS)
+DRAINING: Final = Close(1012, "draining", ClientAction.JITTER, retry_ms=DEFAULT_RETRY_MS)
 TOO_SLOW: Final = Close(1013, "too slow", ClientAction.BACKOFF_FROM_RETRY, retry_ms=DEFAULT_RETRY_MS)
 OVERLOADED: Final = Close(1013, "overloaded", ClientAction.BACKOFF_FROM_RETRY, retry_ms=DEFAULT_RETRY_MS)
 STORE_AWAY: Final = Close(1013, "store away", ClientAction.BACKOFF_FROM_RETRY, retry_ms=DEFAULT_RETRY_MS)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidings.websocket")
 
+MAX_OWED = 16
+"""Answers that may wait for the `welcome`. Nobody has a reason to ask that much before it: more is 1008."""
+
 SLOW_CHECK_S = 1.0
 """How often a connection with waiting data is looked at. Only those are: a healthy idle one has no such deadline."""
 
@@ -57,6 +60,7 @@ class WebSocketConnection:
         "_gateway",
         "_grant",
         "_next_beat",
+        "_owed",
         "_progress_at",
         "_refused",
         "_session",
@@ -85,6 +89,7 @@ class WebSocketConnection:
         self._watching = False
         self._accepted = 0
         self._progress_at = 0.0
+        self._owed: list[Frame] | None = None
 
     # The socket's side.
 
@@ -115,8 +120,8 @@ class WebSocketConnection:
                 pass  # The socket has noted that a byte came, and that is all a heartbeat says.
             case frames.Auth(token):
                 self._reauthorise(token)
-            case frames.Read() if self._session is not None:
-                self._session.control(frames.error("unsupported", "read marks are not available"))
+            case frames.Read():
+                self._answer(frames.error("unsupported", "read marks are not available"))
 
     def writable(self) -> None:
         if self._session is not None:
@@ -182,9 +187,26 @@ class WebSocketConnection:
         else:
             self._grant = grant
             self._ends_at = self._end_of(grant)
-            session.control(frames.auth(self._expires_in_ms()))
+            self._answer(frames.auth(self._expires_in_ms()))
             if self._state is State.OPEN:
                 self._gateway.ticker.schedule(self, self._next_due(self._gateway.now()))
+
+    def _answer(self, frame: Frame) -> None:
+        """Send what the client asked for; while the log has not answered, keep it until the `welcome` is out."""
+        assert self._session is not None
+        if self._state is State.OPEN:
+            self._session.control(frame)
+            return
+        self._owed = self._owed or []
+        if len(self._owed) >= MAX_OWED:
+            self._finish(closing.INBOUND_RATE)
+        else:
+            self._owed.append(frame)
+
+    def welcomed(self) -> None:
+        owed, self._owed = self._owed, None
+        for frame in owed or ():
+            self._answer(frame)
 
     def _verify(self, token: str | None) -> Grant | None:
         try:
@@ -216,11 +238,7 @@ class WebSocketConnection:
     def open_frame(self, session: Session, *, resumed: bool, position: bytes) -> Frame:
         gateway = self._gateway
         settings = gateway.settings
-        now = gateway.now()
-        self._state = State.OPEN
-        self._next_beat = now + settings.heartbeat_ms / 1000
-        gateway.ticker.schedule(self, self._next_due(now))
-        return frames.welcome(
+        frame = frames.welcome(
             session=self.id,
             user=session.user,
             resumed=resumed,
@@ -230,6 +248,11 @@ class WebSocketConnection:
             server_time_ms=gateway.wall_ms(),
             expires_in_ms=self._expires_in_ms(),
         )
+        now = gateway.now()
+        self._state = State.OPEN
+        self._next_beat = now + settings.heartbeat_ms / 1000
+        gateway.ticker.schedule(self, self._next_due(now))
+        return frame
 
     def waiting(self) -> None:
         if not self._watching:
@@ -276,7 +299,11 @@ class WebSocketConnection:
         return None
 
     def fault(self) -> None:
-        self._finish(closing.SERVER_FAULT, flush=False)
+        if self._state < State.FINISHING:
+            self._finish(closing.SERVER_FAULT, flush=False)
+        else:
+            # It was the ending that failed: without a deadline it would stay for ever.
+            self._end()
 
     def _next_due(self, now: float) -> float:
         due = min(self._next_beat, self._ends_at)

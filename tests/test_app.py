@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import httpx
 
 from tests.support.client import Client
@@ -111,3 +113,24 @@ def test_the_server_has_no_defaults_of_its_own() -> None:
         assert getattr(plain, name) == getattr(table, name)
     for name in ("drain_grace_ms", "drain_window_ms", "base_path", "trusted_proxies"):
         assert getattr(plain, name) == getattr(table, name)
+
+
+async def test_a_body_too_large_is_answered_and_not_reset(valkey: ValkeyProcess, prefix: str) -> None:
+    """The publisher learns what was wrong, whether the length was announced or the body streams, and may go on."""
+    env = {**FAST_DRAIN, "TIDINGS_MAX_PUBLISH_BYTES": "100000"}
+
+    async def stream() -> AsyncIterator[bytes]:
+        for _ in range(200):
+            yield b" " * 100_000
+
+    async with (
+        GatewayProcess(valkey.url, prefix=prefix, env=env) as gateway,
+        httpx.AsyncClient(base_url=gateway.url, timeout=20) as http,
+    ):
+        headers = {**KEY, "content-type": "application/json"}
+        for content in (b" " * 20_000_000, stream()):
+            answer = await http.post("/v1/publish", content=content, headers=headers)
+            assert answer.status_code == 413
+            assert answer.json()["code"] == "too_large"
+        answer = await http.post("/v1/publish", json={"user": "ann", "event": "n", "data": 1}, headers=KEY)
+        assert answer.status_code == 200

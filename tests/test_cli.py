@@ -445,3 +445,11 @@ def _children_of(pid: int) -> list[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
         found += map(int, (task / "children").read_text().split())
     return found
+
+
+def test_a_gateway_told_to_end_while_it_is_still_starting_ends_with_0() -> None:
+    """SIGTERM during the imports is no failure, and finds a handler also where the process is PID 1."""
+    program = (
+        "import os, signal, tidings.__main__ as m; m.end_quietly_until_served(); os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

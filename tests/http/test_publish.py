@@ -295,7 +295,7 @@ class TestDoor:
         headers = {"authorization": f"Bearer {API_KEY}", "content-type": "application/json"}
         answer = await door.client.post("/v1/publish", content=endless(), headers=headers)
         problem(answer, 413, "too_large")
-        assert answer.headers["connection"] == "close"
+        assert "connection" not in answer.headers, "closed with data unread, it would be reset and the answer lost"
         assert sent < 6 * 1_048_576
 
         async def unread() -> AsyncIterator[bytes]:

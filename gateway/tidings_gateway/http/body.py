@@ -63,7 +63,6 @@ def _is_json(content_type: str) -> bool:
 
 
 def _too_large(max_bytes: int) -> ProblemError:
-    # The rest of the body is not read, so the connection cannot be used again.
-    return ProblemError(
-        413, "too_large", f"The body is larger than {max_bytes} bytes.", headers={"connection": "close"}
-    )
+    # The connection stays: the server throws away what still comes of the body, within its own deadline. Closing it
+    # with data unread would reset it, and the publisher would never see this answer.
+    return ProblemError(413, "too_large", f"The body is larger than {max_bytes} bytes.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import threading
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from tidings.publishing.deadline import DeadlineSocket, is_readable, left
 from tidings.publishing.http_wire import HttpAnswer, HttpRequest
 from tidings.publishing.per_process import PerProcess
 from tidings.publishing.plan import Failure, Outcome
+from tidings.publishing.pool import Pool
 
 MAX_ANSWER_BYTES = 4_194_304
 _CHUNK_BYTES = 65_536
@@ -28,7 +28,7 @@ class BlockingHttp:
         self._at = _parse(url)
         self._max_connections = max_connections
         self._tls = ssl.create_default_context() if self._at.secure else None
-        self._pools = PerProcess(lambda: _Pool(max_connections), _Pool.drain)
+        self._pools = PerProcess(lambda: _new_pool(max_connections), Pool.drain)
 
     def run(self, request: HttpRequest, timeout_s: float) -> Outcome:
         """Never raises for what happens on the way: the outcome says it."""
@@ -41,9 +41,9 @@ class BlockingHttp:
         finally:
             pool.slots.release()
 
-    def _exchange(self, pool: _Pool, request: HttpRequest, end: float) -> Outcome:
+    def _exchange(self, pool: Pool[Any], request: HttpRequest, end: float) -> Outcome:
         sent, reusable = False, False
-        connection = pool.take()
+        connection: Any = pool.take()
         try:
             if connection is None:
                 connection = self._connect(end)
@@ -123,33 +123,10 @@ def _read(response: http.client.HTTPResponse) -> bytes:
     return bytes(body)
 
 
-class _Pool:
-    def __init__(self, size: int) -> None:
-        self.slots = threading.BoundedSemaphore(size)
-        self.closed = False
-        self._idle: list[Any] = []  # append and pop are atomic
+def _is_good(connection: Any) -> bool:
+    # Nothing was asked, so anything to read is the end of the connection, or worse.
+    return connection.sock is not None and not is_readable(connection.sock)
 
-    def take(self) -> Any:
-        """An idle connection that is still good, or None."""
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if connection.sock is not None and not is_readable(connection.sock):
-                return connection
-            connection.close()
-        return None
 
-    def give(self, connection: Any) -> bool:
-        if not self.closed:
-            self._idle.append(connection)
-        return not self.closed
-
-    def drain(self) -> None:
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                break
-            connection.close()
+def _new_pool(size: int) -> Pool[Any]:
+    return Pool(size, _is_good, lambda connection: connection.close())

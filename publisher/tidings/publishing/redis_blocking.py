@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -11,6 +10,7 @@ import redis.connection
 from tidings.publishing.deadline import DeadlineSocket, left
 from tidings.publishing.per_process import PerProcess
 from tidings.publishing.plan import Failure, Outcome
+from tidings.publishing.pool import Pool
 from tidings.publishing.redis_link import (
     ANSWERED,
     BROKEN,
@@ -31,7 +31,7 @@ class BlockingRedis:
         self._kind = _with_deadline(kind)
         self._max_connections = max_connections
         # A child only closes its copies of the parent's sockets; redis-py shuts down those of its own process alone.
-        self._pools = PerProcess(lambda: _Pool(max_connections), _Pool.drain)
+        self._pools = PerProcess(lambda: _new_pool(max_connections), Pool.drain)
 
     def run(self, request: RedisRequest, timeout_s: float) -> Outcome:
         """Never raises for what happens on the way: the outcome says it."""
@@ -44,7 +44,7 @@ class BlockingRedis:
         finally:
             pool.slots.release()
 
-    def _exchange(self, pool: _Pool, request: RedisRequest, end: float) -> Outcome:
+    def _exchange(self, pool: Pool[Any], request: RedisRequest, end: float) -> Outcome:
         replies: list[Any] = []
         failure = None
         sent, whole, doing = False, False, "connecting"
@@ -98,37 +98,13 @@ def _with_deadline(kind: Any) -> Any:
     return Connection
 
 
-class _Pool:
-    def __init__(self, size: int) -> None:
-        self.slots = threading.BoundedSemaphore(size)
-        self.closed = False
-        self._idle: list[Any] = []  # append and pop are atomic
+def _is_good(connection: Any) -> bool:
+    try:
+        # Nothing was asked, so anything to read is the end of the connection, or worse.
+        return not connection.can_read(timeout=0)
+    except BROKEN:
+        return False
 
-    def take(self) -> Any:
-        """An idle connection that is still good, or None. The one used last comes first, so that the others can age."""
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            try:
-                # Nothing was asked, so anything to read is the end of the connection, or worse.
-                if not connection.can_read(timeout=0):
-                    return connection
-            except BROKEN:
-                pass
-            connection.disconnect()
-        return None
 
-    def give(self, connection: Any) -> bool:
-        if not self.closed:
-            self._idle.append(connection)
-        return not self.closed
-
-    def drain(self) -> None:
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                break
-            connection.disconnect()
+def _new_pool(size: int) -> Pool[Any]:
+    return Pool(size, _is_good, lambda connection: connection.disconnect())

@@ -154,6 +154,15 @@ def test_a_fork_while_every_connection_is_in_use(valkey: ValkeyProcess, prefix: 
         direct.close()
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """A shell without job control starts its background jobs with SIGINT ignored, and Python leaves that as it is."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_interrupted_in_the_middle(valkey: ValkeyProcess, prefix: str) -> None:
     """Ctrl-C while waiting for an answer: the connection is given up with it, so the answer, which comes later, is not
     taken for the next call's."""

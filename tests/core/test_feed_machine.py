@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -76,5 +77,5 @@ class FeedMachine(RuleBasedStateMachine):
             self.world.heal(1)
 
 
-TestFeedMachine = FeedMachine.TestCase
+TestFeedMachine = pytest.mark.timeout(1800)(FeedMachine.TestCase)  # the full profile makes twenty times as many runs
 TestFeedMachine.settings = settings(max_examples=10 * settings().max_examples, stateful_step_count=30, deadline=None)

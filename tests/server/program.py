@@ -10,10 +10,11 @@ import time
 from collections.abc import MutableMapping
 from typing import Any
 
-from tests.server.serving import App
+from tests.server.serving import App, Handler, text_frame
 from tidings_gateway.server.draining import Draining
 from tidings_gateway.server.server import serve
 from tidings_gateway.server.settings import ServerSettings
+from tidings_gateway.server.socket import Socket
 
 
 class Program(App):
@@ -23,6 +24,7 @@ class Program(App):
         super().__init__()
         self._startup = startup
         self._shutdown = shutdown
+        self.new_handler = lambda: Handler(on_drain=say_goodbye)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -37,6 +39,12 @@ class Program(App):
             print("stopped", flush=True)
         else:
             await super().__call__(scope, receive, send)
+
+
+def say_goodbye(socket: Socket) -> None:
+    """With the moment it was said: a client on a busy machine hears many at once, whenever they were sent."""
+    socket.write(text_frame(f"goodbye {time.monotonic()}"))
+    socket.close(1012, "draining")
 
 
 async def _act(what: str | float) -> None:

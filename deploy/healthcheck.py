@@ -1,0 +1,38 @@
+"""Does the gateway of this container answer? Exit code 0 for yes, 1 for no, with the reason on standard error.
+
+Asks `/livez` where TIDINGS_LISTEN and TIDINGS_BASE_PATH say. Needs nothing but Python's standard library: the image has
+no curl.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+
+TIMEOUT_S = 2
+"""Below the timeout of HEALTHCHECK, so that the reason is still said."""
+
+_EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}  # noqa: S104 - not listened on, but replaced
+
+
+def main() -> int:
+    host, _, port = os.environ.get("TIDINGS_LISTEN", "127.0.0.1:8080").rpartition(":")
+    path = os.environ.get("TIDINGS_BASE_PATH", "") + "/livez"
+    connection = http.client.HTTPConnection(_EVERY_INTERFACE.get(host, host.strip("[]")), int(port), timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        print(f"no answer on port {port}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        connection.close()
+    if status != 200:
+        print(f"GET {path} on port {port}: {status}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -21,7 +21,7 @@ JS_TESTS = $(shell find web tests -name '*.test.js' -not -path '*/node_modules/*
 JS_READY := $(if $(wildcard web/package-lock.json),web/node_modules/.ready)
 
 # The source roots that have Python in them.
-TYPED = $(foreach root,publisher gateway tests loadtest,$(if $(shell find $(root) -name '*.py' -print -quit 2>/dev/null),$(root)))
+TYPED = $(foreach root,publisher gateway tests loadtest deploy,$(if $(shell find $(root) -name '*.py' -print -quit 2>/dev/null),$(root)))
 
 NODE_TEST = $(if $(JS_TESTS),@if command -v node >/dev/null; then node --test $(JS_TESTS); \
 	else echo "SKIPPED: the tests of the browser client need node"; fi)

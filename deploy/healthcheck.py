@@ -16,7 +16,8 @@ TIMEOUT_S = 2
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}  # noqa: S104 - not listened on, but replaced
 
 
-def main() -> int:
+def main() -> str | None:
+    """What is wrong, or None."""
     host, _, port = os.environ.get("TIDINGS_LISTEN", "127.0.0.1:8080").rpartition(":")
     path = os.environ.get("TIDINGS_BASE_PATH", "") + "/livez"
     connection = http.client.HTTPConnection(_EVERY_INTERFACE.get(host, host.strip("[]")), int(port), timeout=TIMEOUT_S)
@@ -24,15 +25,11 @@ def main() -> int:
         connection.request("GET", path)
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        print(f"no answer on port {port}: {error}", file=sys.stderr)
-        return 1
+        return f"no answer on port {port}: {error}"
     finally:
         connection.close()
-    if status != 200:
-        print(f"GET {path} on port {port}: {status}", file=sys.stderr)
-        return 1
-    return 0
+    return None if status == 200 else f"GET {path} on port {port}: {status}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main())  # a text goes to standard error, and makes the exit code 1

@@ -186,7 +186,16 @@ async def test_a_stream_is_passed_on_at_once(path: str) -> None:
 async def test_the_public_side_is_for_pages_only() -> None:
     """No publishing, positions, health or metrics on the port for pages; nothing but publishing on the other."""
     async with _before(OK) as (nginx, (stand_in,)), httpx.AsyncClient(trust_env=False) as http:
-        for path in ("/v1/publish", "/v1/position?user=a", "/readyz", "/livez", "/metrics", "/", "/v1/ws/", "/v1/tickets"):
+        for path in (
+            "/v1/publish",
+            "/v1/position?user=a",
+            "/readyz",
+            "/livez",
+            "/metrics",
+            "/",
+            "/v1/ws/",
+            "/v1/tickets",
+        ):
             assert (await http.get(f"{nginx.url}{path}")).status_code == 404, path
         for path in ("/v1/ws", "/v1/sse", "/readyz", "/tidings.js"):
             assert (await http.get(f"{nginx.publishers_url}{path}")).status_code == 404, path
@@ -216,8 +225,8 @@ async def test_the_longest_token_passes() -> None:
 
 
 async def test_no_token_is_ever_logged() -> None:
-    """In the URL, in a header, in the referring page; answered, refused, cut, too large, or with every gateway away: not
-    in the access log and not in the error log. The log still says which gateway was asked, and what it said."""
+    """In the URL, in a header, in the referring page; answered, refused, cut, too large, or with every gateway away: it
+    is in neither log. The access log still says which gateway was asked, and what it said."""
     canary = f"canary{secrets.token_hex(8)}"
     headers = {"Authorization": f"Bearer {canary}", "Referer": f"http://a.example/?{canary}", "Cookie": f"sid={canary}"}
     query = f"ticket={canary}&token={canary}"

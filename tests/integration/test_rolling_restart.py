@@ -1,4 +1,7 @@
-"""Three gateways behind the nginx of `deploy/`, restarted one after the other under load (kubernetes/kubernetes #86280)."""
+"""Three gateways behind the nginx of `deploy/`, restarted one after the other under load.
+
+A gateway that leaves must neither take newcomers nor be gone before they know (kubernetes/kubernetes #86280).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Does the gateway of this container answer? Exit code 0 for yes, 1 for no, with the reason on standard error.
 
-Asks `/livez` where TIDINGS_LISTEN and TIDINGS_BASE_PATH say. Needs nothing but Python's standard library: the image has
-no curl.
+Asks `/livez`, or the path given as an argument, where TIDINGS_LISTEN and TIDINGS_BASE_PATH say. Needs nothing but
+Python's standard library: the image has no curl.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ TIMEOUT_S = 2
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}  # noqa: S104 - not listened on, but replaced
 
 
-def main() -> str | None:
+def main(path: str = "/livez") -> str | None:
     """What is wrong, or None."""
     host, _, port = os.environ.get("TIDINGS_LISTEN", "127.0.0.1:8080").rpartition(":")
-    path = os.environ.get("TIDINGS_BASE_PATH", "") + "/livez"
+    path = os.environ.get("TIDINGS_BASE_PATH", "") + path
     connection = http.client.HTTPConnection(_EVERY_INTERFACE.get(host, host.strip("[]")), int(port), timeout=TIMEOUT_S)
     try:
         connection.request("GET", path)
@@ -32,4 +32,4 @@ def main() -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())  # a text goes to standard error, and makes the exit code 1
+    sys.exit(main(*sys.argv[1:]))  # a text goes to standard error, and makes the exit code 1

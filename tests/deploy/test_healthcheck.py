@@ -35,9 +35,9 @@ def port() -> Iterator[int]:
     server.server_close()
 
 
-def _check(**settings: str) -> subprocess.CompletedProcess[str]:
+def _check(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "http_proxy": "http://127.0.0.1:9", **settings}
-    command = [sys.executable, "-I", str(ROOT / "deploy" / "healthcheck.py")]
+    command = [sys.executable, "-I", str(ROOT / "deploy" / "healthcheck.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=10, env=environ)
 
 
@@ -54,6 +54,13 @@ def test_one_when_it_answers_something_else(port: int) -> None:
     done = _check(TIDINGS_LISTEN=f"127.0.0.1:{port}", TIDINGS_BASE_PATH="/elsewhere")
     assert done.returncode == 1
     assert "404" in done.stderr
+
+
+def test_another_path(port: int) -> None:
+    """`/readyz`, for whoever rolls; the server of this test has none."""
+    done = _check("/readyz", TIDINGS_LISTEN=f"127.0.0.1:{port}")
+    assert done.returncode == 1
+    assert "/readyz" in done.stderr
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::]"])

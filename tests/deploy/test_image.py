@@ -91,6 +91,7 @@ def test_it_serves_is_healthy_and_ends_on_sigterm(image: Scratch, environ: Mappi
     assert status["NSpid"].split()[-1] == "1" or not gateway.process_1
     healthy = _run(image, command, environ)
     assert (healthy.returncode, healthy.stdout, healthy.stderr) == (0, "", "")
+    until_sync(lambda: _run(image, [*command, "/readyz"], environ).returncode == 0, 10, "ready")
     gateway.send_signal(signal.Signals[SHIPPED.last("STOPSIGNAL").rest])
     assert gateway.process.wait(STOPS_S) == 0
     gone = _run(image, command, environ)

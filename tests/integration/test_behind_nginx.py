@@ -183,6 +183,28 @@ async def test_a_stream_is_passed_on_at_once(path: str) -> None:
             assert await anext(chunks) == b"data: 1\n\n"
 
 
+async def test_a_reload_cuts_nobody() -> None:
+    """SIGHUP, with the gateways as they are: what is open stays open and goes on, what is new is served."""
+    more = asyncio.Event()
+
+    async def stream(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nfirst")
+        await more.wait()
+        writer.write(b"second")
+        await writer.drain()
+
+    async with _before(stream) as (nginx, (stand_in,)), httpx.AsyncClient(trust_env=False, timeout=5) as http:
+        async with http.stream("GET", f"{nginx.url}/v1/sse") as answer:
+            chunks = answer.aiter_raw()
+            assert await anext(chunks) == b"first"
+            await nginx.reload()
+            async with http.stream("GET", f"{nginx.url}/v1/sse") as later:
+                assert await anext(later.aiter_raw()) == b"first"
+            more.set()
+            assert await anext(chunks) == b"second"
+        assert len(stand_in.heads) == 2
+
+
 async def test_the_public_side_is_for_pages_only() -> None:
     """No publishing, positions, health or metrics on the port for pages; nothing but publishing on the other."""
     async with _before(OK) as (nginx, (stand_in,)), httpx.AsyncClient(trust_env=False) as http:

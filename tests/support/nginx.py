@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import pytest
 from tests.support.children import spawn
 from tests.support.ports import free_port
 from tests.support.sources import ROOT
-from tests.support.waiting import until_sync
+from tests.support.waiting import until, until_sync
 
 CONF = ROOT / "deploy" / "nginx.conf"
 
@@ -90,6 +91,31 @@ class NginxProcess:
             raise RuntimeError(f"nginx ended with {self._process.returncode}:\n{self.log[-4000:]}")
         # Written when the ports are bound.
         return (self.directory / "nginx.pid").exists()
+
+    async def reload(self, deadline_s: float = 10) -> None:
+        """SIGHUP; returns when new workers have taken over from the old ones."""
+        assert self._process is not None, "not started"
+        before = self._workers()
+        self._process.send_signal(signal.SIGHUP)
+
+        def replaced() -> bool:
+            new = self._workers() - before
+            return len(new) >= len(before) and all(self._retired(pid) for pid in before)
+
+        await until(replaced, deadline_s, "new workers of nginx")
+
+    def _workers(self) -> set[int]:
+        assert self._process is not None
+        pid = self._process.pid
+        return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+    @staticmethod
+    def _retired(pid: int) -> bool:
+        """It says so in its title, or is gone."""
+        try:
+            return b"shutting down" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Stop it at once, and remove its files."""

@@ -79,13 +79,20 @@ class Scratch:
         self.roots: dict[str, Path] = {}
         self.root = directory / "base"
 
+    @classmethod
+    def copied(cls, root: Path, to: Path) -> Scratch:
+        """A tree that was built, to be run in a place of its own."""
+        scratch = cls(to.parent, [])
+        _twin(root, to)
+        scratch.root = to
+        return scratch
+
     def build(self) -> Scratch:
         base = self._directory / "base"
         _make_base(base)
         for number, stage in enumerate(self._stages):
             self.root = self._directory / f"stage-{number}"
-            # Of one file in two roots only the name is replaced, never the content: links do.
-            subprocess.run(["cp", "-al", str(base), str(self.root)], check=True)
+            _twin(base, self.root)
             self.roots[stage.name or str(number)] = self.root
             self._follow(stage)
         return self
@@ -187,6 +194,11 @@ class Scratch:
                 state = os.lstat(path)
                 found[path] = (state.st_ino, state.st_size, state.st_mtime_ns)
         return found
+
+
+def _twin(root: Path, to: Path) -> None:
+    # Links, for speed: steps replace files, and who runs the image cannot write to them.
+    subprocess.run(["cp", "-al", str(root), str(to)], check=True)
 
 
 def _may_unshare() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -32,10 +33,16 @@ STOPS_S = 10
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
-    directory = tmp_path_factory.mktemp("image")
-    for folder in (directory, *directory.parents[:2]):
-        folder.chmod(0o755)  # pytest's own folders are closed to the user of the image
-    return Scratch(directory, STAGES).build()
+    """Built once for all workers of a run, since it takes seconds; each has a copy to itself."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "image"
+    shared.mkdir(exist_ok=True)
+    built = shared / "shipped"
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            Scratch(shared, STAGES).build().root.rename(built)
+    return Scratch.copied(built, tmp_path_factory.mktemp("image") / "root")
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 SECONDS_OF_CHAOS ?= 60
 MINUTES_OF_FUZZ ?= 60
+REDIS ?=
 
 .PHONY: help
 help: ## this list
@@ -85,8 +86,8 @@ fuzz: $(READY) ## schedules for the feed's model for MINUTES_OF_FUZZ (60), stopp
 	$(BIN)/python -m tests.fuzz_feed --minutes $(MINUTES_OF_FUZZ)
 
 .PHONY: chaos
-chaos: $(READY) ## cut, kill and drain for SECONDS_OF_CHAOS (60), then print the ledger
-	$(BIN)/python -m tests.chaos --seconds $(SECONDS_OF_CHAOS)
+chaos: $(READY) ## cut, kill and drain, or strike Redis in the ways named by REDIS, for SECONDS_OF_CHAOS (60)
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS_OF_CHAOS) --redis '$(REDIS)'
 
 .PHONY: dev
 dev: $(READY) ## a gateway with its own Valkey, a token and a line to try it with

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.plan import Plan
+from tests.chaos.plan import STRIKE_KINDS, Plan
 
 
 def test_a_seed_repeats_the_plan() -> None:
@@ -33,3 +33,27 @@ def test_some_users_have_two_clients() -> None:
     """Most users have one client, a fifth of the clients share a user."""
     clients_of = Counter(Counter(Plan(clients=200).users()).values())
     assert clients_of == {1: 120, 2: 40}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_kind_of_strike_comes_once_a_round(seed: int) -> None:
+    """All kinds that are asked for, in any order, then all again; the run is long enough for what is planned."""
+    plan = Plan(seconds=240, redis=STRIKE_KINDS, seed=seed)
+    strikes = plan.strikes()
+    size = len(STRIKE_KINDS)
+    assert len(strikes) > 2 * size
+    for begin in range(0, len(strikes), size):
+        kinds = [strike.kind for strike in strikes[begin : begin + size]]
+        assert len(set(kinds)) == len(kinds)
+    assert sum(strike.lasts_s + strike.calm_s for strike in strikes) <= plan.seconds
+    assert plan.strikes() == strikes
+
+
+def test_a_run_strikes_redis_or_the_gateways() -> None:
+    """Both at once would leave nobody to say which of them was too much."""
+    assert Plan().restarts()
+    assert not Plan().strikes()
+    assert Plan(redis=("kill",)).strikes()
+    assert not Plan(redis=("kill",)).restarts()
+    assert Plan(redis=("kill", "flush")).resyncs_allowed
+    assert not Plan(redis=("kill", "freeze")).resyncs_allowed

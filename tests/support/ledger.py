@@ -16,6 +16,7 @@ and how many resyncs there were, which a run without lost data must not need.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ class Entry:
     key: str
     outcome: Outcome = Outcome.UNKNOWN
     position: str | None = None
+    at: float | None = None
+    """When it was acknowledged (`time.monotonic()`)."""
 
 
 @dataclass
@@ -119,7 +122,7 @@ class Ledger:
 
     def acknowledged(self, key: str, position: str) -> None:
         entry = self.entries[key]
-        entry.outcome, entry.position = Outcome.ACKNOWLEDGED, position
+        entry.outcome, entry.position, entry.at = Outcome.ACKNOWLEDGED, position, time.monotonic()
 
     def failed(self, key: str) -> None:
         self.entries[key].outcome = Outcome.FAILED

@@ -104,6 +104,7 @@ async def test_connect_resume_publish_and_drain(valkey: ValkeyProcess, prefix: s
                 assert leaving.landed_again(clients) == []
                 await asyncio.gather(*(client.until_synced(20) for client in clients))
                 await gateway.start()
+                await nginx.takes_back(gateway.port)
             load.stop()
         await until(lambda: ledger.settled(by_user), 20, "everything has arrived")
         verdict = ledger.verdict(by_user)

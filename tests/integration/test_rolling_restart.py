@@ -68,6 +68,7 @@ async def _rolling_restart(valkey: ValkeyProcess, prefix: str, size: Size) -> No
                 _judge_leaving(leaving, clients, size)
                 await until(lambda: all(client.synced for client in clients), 30, "everybody is back", every_s=0.1)
                 await gateway.start()
+                await nginx.takes_back(gateway.port)
             load.stop()
         by_user = {client.name: [client] for client in clients}
         await until(lambda: ledger.settled(by_user), 30, "everything has arrived", every_s=0.2)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+import httpx
 import pytest
 
 from tests.support.children import spawn
@@ -103,6 +104,18 @@ class NginxProcess:
             return len(new) >= len(before) and all(self._retired(pid) for pid in before)
 
         await until(replaced, deadline_s, "new workers of nginx")
+
+    async def takes_back(self, port: int, deadline_s: float = 10) -> None:
+        """Returns when requests go to that gateway again: for a while after a failure it gets none (`fail_timeout`), so
+        that nobody is there should the others leave now. It must be the one with the fewest connections."""
+        before = len(self.log)
+        async with httpx.AsyncClient(trust_env=False) as http:
+
+            async def asked() -> bool:
+                await http.get(f"{self.url}/tidings.js")
+                return f'"gateway":"127.0.0.1:{port}"' in self.log[before:]
+
+            await until(asked, deadline_s, f"nginx asks the gateway at {port}", every_s=0.1)
 
     def _workers(self) -> set[int]:
         assert self._process is not None

@@ -1,16 +1,18 @@
 /**
- * Why a connection ends, and what this client does then: the gateway's own table (core/closing.py), checked against it.
+ * Why a connection ends, and what this client does then. Made from the gateway's own table; do not edit:
+ * `python -m tidings_gateway.core.closing js > web/closing.js`.
  *
+ *   stay_closed         no reconnect: the page asked for it
  *   backoff             full jitter in base * 2^attempt
  *   backoff_from_retry  the same, base being the goodbye's retry_ms, else the one here
  *   jitter              full jitter in retry_ms, the attempt not counted: nothing is wrong
  *   reconnect           as backoff: the path was dead, not the server
- *   new_token           as backoff, with a fresh token; stopped at the third refusal in a row
- *   stop, stay_closed   no reconnect
+ *   new_token           as backoff, with a fresh token; stopped when MAX_TOKEN_REFUSALS in a row were refused
+ *   stop                no reconnect
  *
  * `report` is what the developer is told, where something has to be mended.
  *
- * @typedef {"backoff"|"backoff_from_retry"|"jitter"|"reconnect"|"new_token"|"stop"|"stay_closed"} ClientAction
+ * @typedef {"stay_closed"|"backoff"|"backoff_from_retry"|"jitter"|"reconnect"|"new_token"|"stop"} ClientAction
  * @typedef {{client: ClientAction, report?: string, retry_ms?: number}} Close
  */
 
@@ -26,7 +28,7 @@ export const CLOSE_CODES = Object.freeze({
   1008: { client: "backoff" },
   1009: { client: "backoff" },
   1011: { client: "backoff" },
-  1012: { client: "jitter", retry_ms: 5_000 },
+  1012: { client: "jitter", retry_ms: 5000 },
   1013: { client: "backoff_from_retry", retry_ms: 5000 },
   4400: { client: "stop", report: "the gateway could not make sense of a frame" },
   4401: { client: "new_token" },

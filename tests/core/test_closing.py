@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
 import pytest
 
 from tests.core.vectors import DIRECTORY, load
-from tidings_gateway.core.closing import CLOSES, ClientAction, Close, action_for, as_json
+from tests.support.sources import ROOT
+from tidings_gateway.core.closing import CLOSES, ClientAction, Close, action_for, as_javascript, as_json
 from tidings_gateway.core.frames import MAX_REASON_BYTES
 
 CONTRACT = {
@@ -81,9 +81,13 @@ def test_the_vectors_are_the_table() -> None:
     assert {row["code"] for row in load("close_codes.json")["closes"]} == set(CONTRACT)
 
 
-def test_the_module_prints_its_table() -> None:
-    """For documentation and clients in other languages: JSON on standard output."""
-    printed = subprocess.run(
-        [sys.executable, "-m", "tidings_gateway.core.closing"], check=True, capture_output=True, text=True
-    ).stdout
-    assert json.loads(printed) == json.loads(as_json())
+def test_the_browser_client_has_the_table() -> None:
+    """``python -m tidings_gateway.core.closing js > web/closing.js`` after a change."""
+    assert (ROOT / "web" / "closing.js").read_text(encoding="utf-8") == as_javascript()
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [([], as_json()), (["js"], as_javascript())], ids=["json", "js"])
+def test_the_module_prints_its_table(arguments: list[str], expected: str) -> None:
+    """On standard output: as JSON for clients in other languages, or as the browser client's module."""
+    command = [sys.executable, "-m", "tidings_gateway.core.closing", *arguments]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == expected

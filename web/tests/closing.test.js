@@ -31,13 +31,13 @@ function end(code, { attempt = 0, after_ms = 1, goodbye } = {}) {
   return { next, effects, wait_ms, report: effects.find(({ type }) => type === "report") ?? null };
 }
 
-test("The table is the gateway's: no code more, none less, the same action, window and duty to report.", () => {
+test("The table is the gateway's: no code more, none less, the same action, window and words for the developer.", () => {
   /** @type {Record<string, object>} */
   const theirs = {};
   for (const { code, client, report, retry_ms } of table.closes) theirs[code] = { client, report, retry_ms };
   /** @type {Record<string, object>} */
   const ours = {};
-  for (const [code, { client, report, retry_ms }] of Object.entries(CLOSE_CODES)) ours[code] = { client, report: report !== undefined, retry_ms: retry_ms ?? null };
+  for (const [code, { client, report, retry_ms }] of Object.entries(CLOSE_CODES)) ours[code] = { client, report: report ?? "", retry_ms: retry_ms ?? null };
   assert.deepEqual(ours, theirs);
   assert.equal(ANY_OTHER_CODE.client, table.any_other);
   assert.equal(MAX_TOKEN_REFUSALS, table.max_token_refusals);
@@ -48,7 +48,7 @@ for (const { code, reason, client, report, retry_ms, retryable } of table.closes
     const { next, effects, wait_ms, report: told } = end(code);
     assert.equal(next.name, retryable ? "waiting" : "stopped");
     assert.equal(next.position?.[""], POSITION, "whatever the code, the position is kept");
-    assert.equal(told !== null, report);
+    assert.equal(told?.message ?? "", report);
     if (!retryable) {
       assert.equal(effects[0].type, "stop");
       return assert.equal(wait_ms, null);

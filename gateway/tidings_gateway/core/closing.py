@@ -1,7 +1,8 @@
 """Why a connection ends, and what the client does then.
 
-One table: the gateway closes with its rows, the documentation prints it, and the tests of every client run against its
-JSON (``python -m tidings_gateway.core.closing``). A code that is not in it is treated like `ANY_OTHER`.
+One table: the gateway closes with its rows, the documentation prints it, the browser client's `web/closing.js` is made
+from it (``python -m tidings_gateway.core.closing js``), and the tests of every client run against its JSON (the same
+without ``js``). A code that is not in it is treated like `ANY_OTHER`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ DEFAULT_RETRY_MS: Final = 5_000
 class Close:
     """One way for a connection to end.
 
-    `reason` is the text of the Close frame. `report`: the client tells its developer, because the code is to blame.
+    `reason` is the text of the Close frame. `report`: what the client tells its developer, because somebody's code is
+    to blame; empty where nothing has to be mended.
     `resend`: the client may send again what it had sent last. `sent`: the gateway sends this code itself.
     `retry_ms` is set where a `goodbye` frame announces the close: the window that the client's wait is drawn from.
     """
@@ -48,7 +50,7 @@ class Close:
     code: int
     reason: str
     client: ClientAction
-    report: bool = False
+    report: str = ""
     resend: bool = True
     retry_ms: int | None = None
     sent: bool = True
@@ -61,11 +63,13 @@ class Close:
 
 NORMAL: Final = Close(1000, "goodbye", ClientAction.STAY_CLOSED)
 GOING_AWAY: Final = Close(1001, "going away", ClientAction.BACKOFF, sent=False)
-PROTOCOL_ERROR: Final = Close(1002, "protocol error", ClientAction.BACKOFF, report=True)
-UNSUPPORTED: Final = Close(1003, "text frames only", ClientAction.BACKOFF, report=True)
+PROTOCOL_ERROR: Final = Close(
+    1002, "protocol error", ClientAction.BACKOFF, report="the connection broke the WebSocket protocol"
+)
+UNSUPPORTED: Final = Close(1003, "text frames only", ClientAction.BACKOFF, report="a frame was not text")
 NO_STATUS: Final = Close(1005, "", ClientAction.BACKOFF, sent=False)
 ABNORMAL: Final = Close(1006, "", ClientAction.BACKOFF, sent=False)
-NOT_UTF8: Final = Close(1007, "text is not UTF-8", ClientAction.BACKOFF, report=True)
+NOT_UTF8: Final = Close(1007, "text is not UTF-8", ClientAction.BACKOFF, report="a frame was not valid UTF-8")
 INBOUND_RATE: Final = Close(1008, "too many frames", ClientAction.BACKOFF)
 TOO_LARGE: Final = Close(1009, "frame too large", ClientAction.BACKOFF, resend=False)
 SERVER_FAULT: Final = Close(1011, "server fault", ClientAction.BACKOFF)
@@ -73,13 +77,17 @@ DRAINING: Final = Close(1012, "draining", ClientAction.JITTER, retry_ms=DEFAULT_
 TOO_SLOW: Final = Close(1013, "too slow", ClientAction.BACKOFF_FROM_RETRY, retry_ms=DEFAULT_RETRY_MS)
 OVERLOADED: Final = Close(1013, "overloaded", ClientAction.BACKOFF_FROM_RETRY, retry_ms=DEFAULT_RETRY_MS)
 STORE_AWAY: Final = Close(1013, "store away", ClientAction.BACKOFF_FROM_RETRY, retry_ms=DEFAULT_RETRY_MS)
-MALFORMED: Final = Close(4400, "malformed frame", ClientAction.STOP, report=True, resend=False)
+MALFORMED: Final = Close(
+    4400, "malformed frame", ClientAction.STOP, report="the gateway could not make sense of a frame", resend=False
+)
 UNAUTHENTICATED: Final = Close(4401, "no valid credential", ClientAction.NEW_TOKEN)
 EXPIRED: Final = Close(4401, "token expired", ClientAction.NEW_TOKEN)
 FORBIDDEN: Final = Close(4403, "forbidden", ClientAction.STOP)
 HEARTBEAT_LATE: Final = Close(4408, "heartbeat late", ClientAction.RECONNECT)
 HELLO_LATE: Final = Close(4408, "no hello", ClientAction.RECONNECT)
-REPLACED: Final = Close(4409, "replaced", ClientAction.STOP, report=True)
+REPLACED: Final = Close(
+    4409, "replaced", ClientAction.STOP, report="a newer connection of this user has taken the place of this one"
+)
 TOO_MANY: Final = Close(4429, "too many connections", ClientAction.BACKOFF_FROM_RETRY, retry_ms=DEFAULT_RETRY_MS)
 
 CLOSES: Final[tuple[Close, ...]] = (
@@ -119,6 +127,64 @@ def action_for(code: int) -> ClientAction:
     return ANY_OTHER
 
 
+def as_javascript() -> str:
+    """The module `web/closing.js`: what a client in JavaScript does at each code."""
+    meanings = "\n".join(f" *   {action.value:<18}  {_MEANINGS[action]}" for action in ClientAction)
+    names = "|".join(f'"{action.value}"' for action in ClientAction)
+    rows = {row.code: f"  {row.code}: {_javascript(row)}," for row in CLOSES}
+    return _JAVASCRIPT.format(
+        meanings=meanings,
+        names=names,
+        rows="\n".join(rows.values()),
+        other=ANY_OTHER.value,
+        refusals=MAX_TOKEN_REFUSALS,
+    )
+
+
+_MEANINGS: Final = {
+    ClientAction.STAY_CLOSED: "no reconnect: the page asked for it",
+    ClientAction.BACKOFF: "full jitter in base * 2^attempt",
+    ClientAction.BACKOFF_FROM_RETRY: "the same, base being the goodbye's retry_ms, else the one here",
+    ClientAction.JITTER: "full jitter in retry_ms, the attempt not counted: nothing is wrong",
+    ClientAction.RECONNECT: "as backoff: the path was dead, not the server",
+    ClientAction.NEW_TOKEN: "as backoff, with a fresh token; stopped when MAX_TOKEN_REFUSALS in a row were refused",
+    ClientAction.STOP: "no reconnect",
+}
+
+_JAVASCRIPT: Final = """\
+/**
+ * Why a connection ends, and what this client does then. Made from the gateway's own table; do not edit:
+ * `python -m tidings_gateway.core.closing js > web/closing.js`.
+ *
+{meanings}
+ *
+ * `report` is what the developer is told, where something has to be mended.
+ *
+ * @typedef {{{names}}} ClientAction
+ * @typedef {{{{client: ClientAction, report?: string, retry_ms?: number}}}} Close
+ */
+
+/** @type {{Readonly<Record<number, Close>>}} */
+export const CLOSE_CODES = Object.freeze({{
+{rows}
+}});
+
+/** @type {{Close}} */
+export const ANY_OTHER_CODE = Object.freeze({{ client: "{other}" }});
+
+export const MAX_TOKEN_REFUSALS = {refusals};
+"""
+
+
+def _javascript(row: Close) -> str:
+    members = [f'client: "{row.client.value}"']
+    if row.report:
+        members.append(f"report: {json.dumps(row.report)}")
+    if row.retry_ms is not None:
+        members.append(f"retry_ms: {row.retry_ms}")
+    return "{ " + ", ".join(members) + " }"
+
+
 def as_json() -> str:
     """The table for tests and documentation in other languages."""
     rows = [{**asdict(row), "retryable": row.retryable} for row in CLOSES]
@@ -127,4 +193,4 @@ def as_json() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(as_json())
+    sys.stdout.write(as_javascript() if sys.argv[1:] == ["js"] else as_json())

@@ -30,6 +30,9 @@ WORKERS ?= 2
 SECONDS_OF_CHAOS ?= 60
 MINUTES_OF_FUZZ ?= 60
 REDIS ?=
+STRIKE ?= cut
+USERS ?= 500
+ARGUMENTS ?=
 
 .PHONY: help
 help: ## this list
@@ -88,6 +91,10 @@ fuzz: $(READY) ## schedules for the feed's model for MINUTES_OF_FUZZ (60), stopp
 .PHONY: chaos
 chaos: $(READY) ## cut, kill and drain, or strike Redis in the ways named by REDIS, for SECONDS_OF_CHAOS (60)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS_OF_CHAOS) --redis '$(REDIS)'
+
+.PHONY: storm
+storm: $(READY) ## USERS (500) pages, and a STRIKE (cut, drain, kill, both): all back, all caught up?
+	$(BIN)/python -m loadtest --users $(USERS) --strike $(STRIKE) $(ARGUMENTS)
 
 .PHONY: dev
 dev: $(READY) ## a gateway with its own Valkey, a token and a line to try it with

@@ -1,0 +1,72 @@
+"""What a page has: the events it was handed, and the state it fetched. The load test's witness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from loadtest.ledger import Ledger
+
+
+class Watcher(Protocol):
+    """Is told what happens to a page, for statistics."""
+
+    def happened(self, what: str, name: str, ms: float, why: str | None = None) -> None: ...
+
+
+class Page:
+    """One page of `user`. What it was handed is kept as keys of the ledger: as many as were published to its user."""
+
+    def __init__(self, user: str, ledger: Ledger, watcher: Watcher, clock_ms: Callable[[], float]) -> None:
+        self.user = user
+        self.seen: set[int] = set()
+        self.repeated: list[str] = []
+        self.foreign: list[str] = []
+        self.resyncs: list[str] = []
+        self.reports: list[str] = []
+        self.covered_until_ms = float("-inf")
+        """The state it fetched holds what the application had done by then."""
+        self.live_since_ms: float | None = None
+        """None while something may be missing."""
+        self.left = 0
+        """How often it ceased to be live since `begin_watch`."""
+        self.longest_away_ms = 0.0
+        """The longest time between two live states since `begin_watch`."""
+        self._ledger = ledger
+        self._watcher = watcher
+        self._clock_ms = clock_ms
+
+    @property
+    def live(self) -> bool:
+        return self.live_since_ms is not None
+
+    def begin_watch(self) -> None:
+        self.left, self.longest_away_ms = 0, 0.0
+
+    def deliver(self, event: Mapping[str, Any]) -> None:
+        data = event["data"]
+        if event["id"] is None or not isinstance(data, dict) or "key" not in data:
+            return
+        key = data["key"]
+        if data.get("user") != self.user:
+            self.foreign.append(f"{self.user} got {event['id']} of {data.get('user')}")
+        elif key in self.seen:
+            self.repeated.append(f"{self.user} got {event['id']} again")
+        self.seen.add(key)
+        sent_ms = self._ledger.sent_ms(key)
+        if sent_ms is not None:
+            name = "replayed" if event["replay"] else "as it happened"
+            self._watcher.happened("event", name, self._clock_ms() - sent_ms)
+
+    def fetched(self, started_ms: float) -> None:
+        """A fetch of its state that began then has succeeded. The application writes before it publishes, so what was
+        sent before is in it."""
+        self.covered_until_ms = started_ms
+
+    def missing(self) -> list[str]:
+        """What was acknowledged, and is neither handed over nor in the state that was fetched."""
+        return [
+            f"{self.user} lacks {entry.position}"
+            for entry in self._ledger.acknowledged_of(self.user)
+            if entry.key not in self.seen and entry.sent_ms > self.covered_until_ms
+        ]

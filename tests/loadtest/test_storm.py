@@ -1,0 +1,72 @@
+"""`make storm` and locust itself, each as a process of its own: gevent changes the whole process it is in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.gateway import GatewayProcess
+from tests.support.sources import ROOT
+from tests.support.tokens import API_KEY, SECRET
+from tests.support.valkey import ValkeyProcess
+
+
+async def ran(tmp_path: Path, *command: str, **env: str) -> tuple[int | None, str]:
+    """Its exit code and what it printed."""
+    output = tmp_path / "output"
+    with output.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *command, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, **env}
+        )
+        await process.wait()
+    return process.returncode, output.read_text()
+
+
+@pytest.mark.timeout(120)
+async def test_a_small_storm(tmp_path: Path) -> None:
+    """Every connection of 40 pages is reset while events flow: all back, all caught up, nothing lost, nothing twice."""
+    code, text = await ran(tmp_path, "loadtest", "--users", "40", "--connect-per-s", "40", "--steady-s", "1")
+    assert code == 0, text
+    assert "40 connections were reset; 40 pages left and were back" in text
+    assert "lost 0, repeated 0" in text
+    assert text.rstrip().endswith("\nOK")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("strike", ["cut", "drain", "kill", "both"])
+async def test_the_storm(tmp_path: Path, strike: str) -> None:
+    """`make storm` with 500 pages, in each of its ways."""
+    code, text = await ran(tmp_path, "loadtest", "--strike", strike)
+    assert code == 0, text
+
+
+async def test_locust_against_a_deployment(valkey: ValkeyProcess, prefix: str, tmp_path: Path) -> None:
+    """`locust -f loadtest/locustfile.py --host ws://…` with a secret and an API key: it runs to its verdict."""
+    async with GatewayProcess(valkey.url, prefix=prefix) as gateway:
+        code, text = await ran(
+            tmp_path,
+            *("locust", "-f", "loadtest/locustfile.py", "--headless", "--users", "10", "--spawn-rate", "10"),
+            *("--host", gateway.ws_url.removesuffix("/v1/ws"), "--publish-url", gateway.url, "--steady-s", "0.5"),
+            TIDINGS_JWT_SECRET=SECRET,
+            TIDINGS_API_KEY=API_KEY,
+        )
+    assert code == 0, text
+    assert "10 connections were reset" in text
+    assert "lost 0, repeated 0" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["--rate", "0"], "--rate"), (["--strike", "hail"], "--strike")],
+)
+async def test_a_wrong_flag_is_named(tmp_path: Path, arguments: list[str], named: str) -> None:
+    """Exit code 2 and a sentence, before anything is started."""
+    code, text = await ran(tmp_path, "loadtest", *arguments)
+    assert code == 2, text
+    assert named in text
+    assert "Traceback" not in text

@@ -22,7 +22,7 @@ async def test_it_starts_without_its_store_and_says_so(prefix: str) -> None:
     """Alive but not ready; new sockets 1013 with a time, publishing 503 with Retry-After; once the store is there, all
     of it works without a restart."""
     store = ValkeyProcess()
-    gateway = GatewayProcess(store.url, prefix=prefix, env=FAST_DRAIN)
+    gateway = GatewayProcess(store.url, prefix=prefix, env={**FAST_DRAIN, "TIDINGS_STORE_WAIT_MS": "300"})
     try:
         await gateway.start(ready=False)
         async with httpx.AsyncClient(base_url=gateway.url, timeout=10) as http:

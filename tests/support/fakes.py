@@ -41,6 +41,7 @@ class FakeBus:
 
     def __init__(self) -> None:
         self.up = True
+        self.down_ms = 0.0
         self.reached = True
         self.generations: dict[bytes, int] = {}
         self.wanted: list[bytes] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -21,6 +22,8 @@ from tests.support.sources import ROOT
 from tests.support.waiting import until, until_sync
 
 CONF = ROOT / "deploy" / "nginx.conf"
+
+ASK_EVERY_S = 0.1
 
 PAGES_PORT, PUBLISHERS_PORT = 8080, 8081
 """What the file listens on."""
@@ -109,13 +112,10 @@ class NginxProcess:
         """Returns when requests go to that gateway again: for a while after a failure it gets none (`fail_timeout`), so
         that nobody is there should the others leave now. It must be the one with the fewest connections."""
         before = len(self.log)
-        async with httpx.AsyncClient(trust_env=False) as http:
-
-            async def asked() -> bool:
+        async with httpx.AsyncClient(trust_env=False) as http, asyncio.timeout(deadline_s):
+            while f'"gateway":"127.0.0.1:{port}"' not in self.log[before:]:
                 await http.get(f"{self.url}/tidings.js")
-                return f'"gateway":"127.0.0.1:{port}"' in self.log[before:]
-
-            await until(asked, deadline_s, f"nginx asks the gateway at {port}", every_s=0.1)
+                await asyncio.sleep(ASK_EVERY_S)
 
     def _workers(self) -> set[int]:
         assert self._process is not None

@@ -277,15 +277,36 @@ async def test_replay_counts_only_without_a_position() -> None:
     assert door.bus.reads[-1][:2] == (None, 1000)
 
 
+async def test_who_comes_while_the_store_is_away_for_a_moment_waits() -> None:
+    """A link that is being replaced, or not yet there after the start: the session begins when it is back; when it has
+    been away for 5 s, counted from when it went, 1013."""
+    door = Door()
+    door.bus.down_ms = 3_000.0
+    connection, socket = door.connect()
+    say(connection, type="hello", token=door.token())
+    door.ticker.advance(1.9)
+    assert socket.frames == []
+    door.bus.down_ms = 0.0
+    door.confirm()
+    await door.bus.answer(page(7, 7))
+    assert socket.frames[0]["type"] == "welcome"
+
+    door.bus.down_ms = 3_000.0
+    connection, socket = door.connect()
+    say(connection, type="hello", token=door.token())
+    door.ticker.advance(2.1)
+    assert socket.ended() == (1013, "store away")
+
+
 async def test_a_store_that_is_away_is_1013_with_a_time() -> None:
     """At hello, and when the log does not answer in time; never 4401."""
     door = Door()
-    door.bus.up = False
+    door.bus.down_ms = 5_000.0
     connection, socket = door.connect()
     say(connection, type="hello", token=door.token())
     assert socket.frames == [{"type": "goodbye", "code": 1013, "retry_ms": 5000}]
     assert socket.ended() == (1013, "store away")
-    door.bus.up = True
+    door.bus.down_ms = 0.0
     connection, socket = door.connect()
     say(connection, type="hello", token=door.token())
     door.ticker.advance(5.1)

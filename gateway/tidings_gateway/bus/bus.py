@@ -130,6 +130,11 @@ class Bus:
         return self._primary.up
 
     @property
+    def down_ms(self) -> float:
+        """How long there has been no link, in ms, from the start on; 0 while there is one."""
+        return self._primary.down_ms
+
+    @property
     def reached(self) -> bool:
         """Whether there ever was a link."""
         return self._primary.generation > 0

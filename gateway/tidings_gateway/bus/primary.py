@@ -47,12 +47,18 @@ class Primary:
         self.kind_down: Kind | None = None
         self._locate = locate
         self._parts = parts
+        self._down_since_ms = parts.clock_ms()
         self._told: str | None = None
         """The trouble the log spoke of last; empty when it said that Redis is reached."""
 
     @property
     def up(self) -> bool:
         return self.link is not None
+
+    @property
+    def down_ms(self) -> float:
+        """How long there has been no link; 0 while there is one."""
+        return 0.0 if self.link is not None else self._parts.clock_ms() - self._down_since_ms
 
     def want(self, channel: bytes) -> None:
         self._parts.channels.want(channel)
@@ -133,6 +139,7 @@ class Primary:
 
     def _lost(self, why: Trouble) -> None:
         self.link = None
+        self._down_since_ms = self._parts.clock_ms()
         self.why_down, self.kind_down = why.words, why.kind
         self._parts.channels.reset()
         try:

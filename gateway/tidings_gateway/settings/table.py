@@ -172,7 +172,9 @@ class Settings(BaseModel):
     held_bytes: int = row(262_144, "The same in bytes.", low=1_024)
     retry_ms: int = row(5_000, "The window in which a client told to come back later spreads its return.", low=0)
     store_wait_ms: int = row(
-        5_000, "How long a new session waits for Redis before it is told to come back later (1013).", low=0
+        5_000,
+        "How long Redis may be away, or silent, before a new session is told to come back later (1013).",
+        low=0,
     )
 
     max_connections: int = row(

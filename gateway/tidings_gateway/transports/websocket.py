@@ -150,7 +150,10 @@ class WebSocketConnection:
         if grant is None:
             self._finish(closing.UNAUTHENTICATED)
             return
-        if not gateway.hub.bus.up:
+        # A link is replaced within moments, and a gateway that was just started has not opened one yet: who comes in
+        # between waits for it, rather than in the backoff that follows a refusal.
+        store_wait_ms = gateway.settings.store_wait_ms - gateway.hub.bus.down_ms
+        if store_wait_ms <= 0:
             self._finish(closing.STORE_AWAY)
             return
         self._state = State.OPENING
@@ -172,7 +175,7 @@ class WebSocketConnection:
             held_max_events=settings.held_events,
             held_max_bytes=settings.held_bytes,
         )
-        gateway.ticker.schedule(self, gateway.now() + settings.store_wait_ms / 1000)
+        gateway.ticker.schedule(self, gateway.now() + store_wait_ms / 1000)
         self._session = Session(gateway.hub, grant.user, self, feed, gateway.limits)
         self._session.open()
 

@@ -93,10 +93,13 @@ class ValkeyProcess:
 
     def _spawn(self) -> None:
         self._log = (self.directory / "server.log").open("ab")
+        self._process = spawn(self._command(), log=self._log, cwd=self.directory)
+        self._fixed_port = None if self._fixed_port is None else self.port
+
+    def _command(self) -> list[str]:
         command = [self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
         command += ["--save", "", "--daemonize", "no", "--protected-mode", "yes", "--enable-debug-command", "yes"]
-        self._process = spawn([*command, *self.extra], log=self._log, cwd=self.directory)
-        self._fixed_port = None if self._fixed_port is None else self.port
+        return [*command, *self.extra]
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -158,6 +161,8 @@ class ValkeyProcess:
 
     def cli(self, *args: str | bytes | int | float) -> Any:
         """Run one command, blocking, as `redis-cli` would. Replies are bytes; no retries; 5 s at most."""
+        if self._client is not None and _hung_up(self._client.connection):
+            self._drop_client()  # a Sentinel cuts every client of a server whose role it changes
         if self._client is None:
             self._client = redis.Redis(
                 host="127.0.0.1",
@@ -186,6 +191,13 @@ class ValkeyProcess:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _hung_up(connection: Any) -> bool:
+    try:
+        return connection is not None and bool(connection.can_read(timeout=0))
+    except (redis.RedisError, OSError):
+        return True
 
 
 class _Ended(RuntimeError):

@@ -17,7 +17,7 @@ from tests.support.sources import Import, Source, relative, sources
 # From the bottom up. A room imports itself and rooms of lower storeys; rooms of one storey do not see each other.
 STOREYS: list[set[str]] = [
     {"tidings.errors"},
-    {"tidings.log"},
+    {"tidings.log", "tidings.redis_url"},
     {"tidings.event", "tidings.settings"},
     {"tidings.publishing", "tidings.tokens"},
     {"tidings.http", "tidings.client"},

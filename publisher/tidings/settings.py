@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
-from urllib.parse import urlsplit
 
 from tidings.errors import InvalidSetting
 from tidings.log.eventlog import LogLimits
 from tidings.log.names import check_prefix
+from tidings.redis_url import parse_redis_url
 
 T = TypeVar("T")
 
@@ -112,23 +112,8 @@ def _number(name: str, default: int, unit: str, reason: str, *, low: int, high: 
 
 
 def check_redis_url(text: str) -> str:
-    """Raises `ValueError`; the message never holds the URL, which may carry a password."""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except (ValueError, AttributeError):
-        raise ValueError("is not a URL such as redis://127.0.0.1:6379") from None
-    if parts.scheme not in ("redis", "rediss", "unix"):
-        raise ValueError("must start with redis://, rediss:// (TLS) or unix://")
-    if parts.scheme == "unix" and not parts.path:
-        raise ValueError("must name the socket, such as unix:///run/valkey.sock")
-    if parts.scheme != "unix" and not parts.hostname:
-        raise ValueError("must name a host, such as redis://127.0.0.1:6379")
-    if parts.scheme != "unix" and parts.path.strip("/") not in ("", "0"):
-        raise ValueError(
-            "names a database other than 0; pub/sub ignores database numbers, so two gateways with different "
-            "databases would hear each other: use TIDINGS_PREFIX to keep them apart"
-        )
+    """Raises `InvalidSetting`, which never holds the URL: it may carry a password."""
+    parse_redis_url(text)
     return text
 
 
@@ -142,8 +127,9 @@ REDIS_URL = Row(
     "redis_url",
     "redis://127.0.0.1:6379",
     "",
-    "The Redis or Valkey that holds the logs: redis://, rediss:// (TLS) or unix://. Database 0 only, since pub/sub "
-    "ignores database numbers. Shared with publishers.",
+    "The Redis or Valkey that holds the logs: redis://, unix://, redis+sentinel://HOST,HOST/SERVICE or "
+    "redis+cluster://HOST,HOST (rediss… for TLS). Database 0 only, since pub/sub ignores database numbers. Shared with "
+    "publishers.",
     str,
     check_redis_url,
     secret=True,

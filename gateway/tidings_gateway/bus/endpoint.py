@@ -7,14 +7,10 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidings.errors import InvalidSetting
+from tidings.redis_url import REDIS_PORT, Address, RedisUrl, TlsOptions, parse_redis_url
 from tidings_gateway.bus.resp import RespConnection
-
-DEFAULT_PORT = 6379
-
-_TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +18,7 @@ class Endpoint:
     """One Redis server. `path` is a unix socket, and then host and port mean nothing."""
 
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
+    port: int = REDIS_PORT
     path: str | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -62,51 +58,38 @@ class Endpoint:
 
 
 def parse_url(url: str) -> Endpoint:
-    """``redis://``, ``rediss://`` (TLS) or ``unix://``, with user, password and database 0 or none. TLS options as
-    redis-py spells them: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, ``ssl_cert_reqs`` (none, optional,
-    required), ``ssl_check_hostname``. Reads the named certificate files.
+    """The one server that a URL names; see `tidings.redis_url` for the grammar. Reads the named certificate files.
 
     Raises `InvalidSetting`, which never holds the URL: it may carry a password.
     """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise _bad("is not a URL such as redis://127.0.0.1:6379") from None
-    if parts.scheme not in ("redis", "rediss", "unix"):
-        raise _bad("must start with redis://, rediss:// (TLS) or unix://")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    database = options.pop("db", "0" if parts.scheme == "unix" else parts.path.strip("/") or "0")
-    if database != "0":
-        raise _bad("names a database other than 0; pub/sub ignores database numbers")
-    username = unquote(parts.username) if parts.username else None
-    password = unquote(parts.password) if parts.password is not None else None
-    if username and password is None:
-        raise _bad("has a user name but no password")
-    tls = _tls(options) if parts.scheme == "rediss" else None
-    if options:
-        raise _bad(f"has options that Tidings does not know: {', '.join(sorted(options))}")
-    if parts.scheme == "unix":
-        if not parts.path:
-            raise _bad("must name the socket, such as unix:///run/valkey.sock")
-        return Endpoint(path=unquote(parts.path), username=username, password=password)
-    return Endpoint(parts.hostname or "127.0.0.1", port or DEFAULT_PORT, None, username, password, tls)
+    parsed = parse_redis_url(url)
+    if parsed.kind != "single":
+        raise _bad("must name one server: a gateway knows neither Sentinel nor Cluster yet")
+    return endpoint_of(parsed)
 
 
-def _tls(options: dict[str, str]) -> ssl.SSLContext:
-    given = {name: options.pop(name) for name in _TLS_OPTIONS if name in options}
-    verify = given.get("ssl_cert_reqs", "required")
-    if verify not in ("none", "optional", "required"):
-        raise _bad("has an ssl_cert_reqs that is not none, optional or required")
+def endpoint_of(url: RedisUrl, address: Address | None = None) -> Endpoint:
+    """The server at `address`, by default the first the URL names, entered with the URL's credentials and TLS options.
+
+    Raises `InvalidSetting` for certificate files that cannot be read.
+    """
+    username = url.credentials.username if url.credentials else None
+    password = url.credentials.password if url.credentials else None
+    if url.path is not None:
+        return Endpoint(path=url.path, username=username, password=password)
+    host, port = address or url.addresses[0]
+    return Endpoint(host, port, None, username, password, _context(url.tls) if url.tls else None)
+
+
+def _context(options: TlsOptions) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=given.get("ssl_ca_certs"))
-        if "ssl_certfile" in given:
-            context.load_cert_chain(given["ssl_certfile"], given.get("ssl_keyfile"))
+        context = ssl.create_default_context(cafile=options.ca_certs)
+        if options.certfile is not None:
+            context.load_cert_chain(options.certfile, options.keyfile)
     except OSError as error:
         raise _bad(f"names a certificate that cannot be read: {error}") from None
-    checked = given.get("ssl_check_hostname", "true").lower() not in ("false", "no", "0")
-    context.check_hostname = checked and verify == "required"
-    context.verify_mode = ssl.VerifyMode[f"CERT_{verify.upper()}"]
+    context.check_hostname = options.check_hostname
+    context.verify_mode = ssl.VerifyMode[f"CERT_{options.cert_reqs.upper()}"]
     return context
 
 

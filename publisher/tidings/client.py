@@ -26,7 +26,7 @@ from tidings.publishing.calls import (
     start,
 )
 from tidings.publishing.config import DEADLINE_S, MAX_CONNECTIONS, Config
-from tidings.publishing.message import Call, Message, checked
+from tidings.publishing.message import Call, Message, Options, checked
 from tidings.publishing.per_process import PerProcess
 from tidings.publishing.plan import Done, Outcome, Sleep
 
@@ -80,6 +80,7 @@ class AsyncPublisher:
         key: str | None = None,
         ephemeral: bool = False,
         idempotency_key: str | None = None,
+        min_replicas: int = 0,
     ) -> Receipt: ...
     @overload
     async def publish(
@@ -91,6 +92,7 @@ class AsyncPublisher:
         key: str | None = None,
         ephemeral: bool = False,
         idempotency_key: str | None = None,
+        min_replicas: int = 0,
     ) -> list[Result]: ...
     async def publish(
         self,
@@ -101,12 +103,18 @@ class AsyncPublisher:
         key: str | None = None,
         ephemeral: bool = False,
         idempotency_key: str | None = None,
+        min_replicas: int = 0,
     ) -> Receipt | list[Result]:
         """Store one event for one user, and tell whoever of them is connected. See `Publisher.publish`."""
         encoded = self._config.event(event, data, key, now_ms())
+        options: Options = {
+            "ephemeral": ephemeral,
+            "idempotency_key": idempotency_key,
+            "min_replicas": min_replicas,
+        }
         if isinstance(user, list | tuple):
-            return await self._all(check_each(user, encoded, ephemeral=ephemeral, idempotency_key=idempotency_key))
-        message = checked(user, encoded, ephemeral=ephemeral, idempotency_key=idempotency_key)
+            return await self._all(check_each(user, encoded, options))
+        message = checked(user, encoded, **options)
         return receipt_of((await self._drive([message]))[0])
 
     async def publish_many(self, messages: Iterable[Message]) -> list[Result]:
@@ -158,7 +166,7 @@ def _make_transport(config: Config) -> AsyncTransport:
         return _InThreads(blocking_transport(config), config.max_connections)
     from tidings.publishing.redis_async import AsyncRedis
 
-    return AsyncRedis(config.url, config.max_connections)
+    return AsyncRedis(config.redis, config.max_connections)
 
 
 class _InThreads:

@@ -23,16 +23,17 @@ from tidings.publishing.calls import (
     start,
 )
 from tidings.publishing.config import DEADLINE_S, MAX_CONNECTIONS, Config
-from tidings.publishing.message import Call, Message, checked
+from tidings.publishing.message import Call, Message, Options, checked
 from tidings.publishing.plan import Done, Outcome, Sleep
 
 
 class Publisher:
     """Publishes events; the blocking twin of `AsyncPublisher`.
 
-    `url`: ``redis://…``, ``rediss://…``, ``unix://…`` (default: ``TIDINGS_REDIS_URL``) to write to the log itself, or
-    ``http(s)://…`` of a gateway, with `api_key` (default: the first of ``TIDINGS_API_KEY``). For Redis, prefix,
-    retention and limits must be those of the gateways: give them to both as the same ``TIDINGS_*`` variables.
+    `url`: ``redis://…``, ``unix://…``, ``redis+sentinel://…``, ``redis+cluster://…`` (``rediss…`` for TLS; default:
+    ``TIDINGS_REDIS_URL``) to write to the log itself, or ``http(s)://…`` of a gateway, with `api_key` (default: the
+    first of ``TIDINGS_API_KEY``). For Redis, prefix, retention and limits must be those of the gateways: give them to
+    both as the same ``TIDINGS_*`` variables.
     `deadline_s`: how long one call may take, retries and all; only looking up a host name may take longer.
     `max_connections`: at most so many calls go on at once, the others wait their turn.
 
@@ -81,6 +82,7 @@ class Publisher:
         key: str | None = None,
         ephemeral: bool = False,
         idempotency_key: str | None = None,
+        min_replicas: int = 0,
     ) -> Receipt: ...
     @overload
     def publish(
@@ -92,6 +94,7 @@ class Publisher:
         key: str | None = None,
         ephemeral: bool = False,
         idempotency_key: str | None = None,
+        min_replicas: int = 0,
     ) -> list[Result]: ...
     def publish(
         self,
@@ -102,22 +105,30 @@ class Publisher:
         key: str | None = None,
         ephemeral: bool = False,
         idempotency_key: str | None = None,
+        min_replicas: int = 0,
     ) -> Receipt | list[Result]:
         """Store one event for one user, and tell whoever of them is connected.
 
         `data`: any JSON. `key`: what the event is about (a job's id, say); of ephemeral events that wait for a slow
         client, only the newest of the same type and key is kept. `ephemeral`: not stored, reaches who is connected now.
         `idempotency_key`: two publishes for a user with the same key store one event (for a day); without one, only
-        this call's own retries are recognised.
+        this call's own retries are recognised. `min_replicas`: acknowledged only when so many replicas of the primary
+        have it too, at most 16; if they do not by the deadline, the error's code is ``unreplicated``, and the event may
+        be stored all the same.
 
         Returns the receipt, or for a list of users one result each, in order: a receipt or an error.
         Raises `InvalidEvent`, `InvalidUser`, and `PublishError`, whose `outcome_unknown` says whether the event may be
         stored all the same.
         """
         encoded = self._config.event(event, data, key, now_ms())
+        options: Options = {
+            "ephemeral": ephemeral,
+            "idempotency_key": idempotency_key,
+            "min_replicas": min_replicas,
+        }
         if isinstance(user, list | tuple):
-            return self._all(check_each(user, encoded, ephemeral=ephemeral, idempotency_key=idempotency_key))
-        message = checked(user, encoded, ephemeral=ephemeral, idempotency_key=idempotency_key)
+            return self._all(check_each(user, encoded, options))
+        message = checked(user, encoded, **options)
         return receipt_of(self._drive([message])[0])
 
     def publish_many(self, messages: Iterable[Message]) -> list[Result]:

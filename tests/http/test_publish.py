@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.http.conftest import API_KEY, Door, make_door
+from tests.support.replicated import Replicated
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
 from tidings.client import AsyncPublisher
@@ -187,12 +188,7 @@ class TestRefusals:
         assert body["field"] == "idempotencyKey"
 
     async def test_what_this_version_cannot_do_is_said(self, door: Door) -> None:
-        """A promise that is not kept must not be accepted: replicas, topics."""
-        for replicas in (1, -1, True, "1"):
-            assert problem(await door.publish({**HELLO, "min_replicas": replicas}), 400, "no_replicas")["field"] == (
-                "min_replicas"
-            )
-        assert (await door.publish({**HELLO, "min_replicas": 0})).status_code == 200
+        """A promise that is not kept must not be accepted: topics."""
         assert problem(await door.publish({"topic": "all", "event": "e"}), 400, "no_topics")["field"] == "topic"
 
     @pytest.mark.parametrize(
@@ -380,6 +376,34 @@ class TestStoreTrouble:
                 body = problem(await door.publish(HELLO), 500, "foreign_data")
                 assert "retry-after" not in body
                 assert "WRONGTYPE" not in str(body)
+
+    @pytest.mark.parametrize("replicas", [-1, 17, True, "1", 1.0, None])
+    async def test_replicas_that_make_no_sense(self, door: Door, replicas: object) -> None:
+        """Refused at the door; so is asking for them for what is not stored."""
+        body = problem(await door.publish({**HELLO, "min_replicas": replicas}), 400, "invalid")
+        assert body["field"] == "min_replicas"
+        ephemeral = {**HELLO, "ephemeral": True, "min_replicas": 1}
+        assert problem(await door.publish(ephemeral), 400, "invalid")["field"] == "min_replicas"
+        assert (await door.publish({**HELLO, "min_replicas": 0})).status_code == 200
+
+    async def test_too_few_replicas(self, prefix: str) -> None:
+        """Acknowledged when as many as asked for have it; else 503, and whether it is stored is not known."""
+        with Replicated() as servers:
+            async with AsyncPublisher(servers.primary.url, prefix=prefix, deadline_s=2) as publisher:
+                door = make_door(publisher)
+                async with door.client:
+                    answer = await door.publish({**HELLO, "min_replicas": 1})
+                    assert (answer.status_code, answer.json()["duplicate"]) == (200, False)
+                    two = {**HELLO, "min_replicas": 2, "idempotency_key": "k"}
+                    body = problem(await door.publish(two), 503, "unreplicated")
+                    assert (body["outcome_unknown"], body["retryable"]) == (True, True)
+                    answer = await door.publish({"messages": [{**HELLO, "min_replicas": 1}, two]})
+                    assert answer.status_code == 207
+                    stored, doubtful = answer.json()["results"]
+                    assert Position.parse(stored["id"]).seq == 3
+                    assert doubtful["error"]["code"] == "unreplicated"
+                    again = (await door.publish({**HELLO, "idempotency_key": "k"})).json()
+                    assert again["duplicate"] is True
 
     async def test_a_batch_that_is_half_stored_is_a_207(self) -> None:
         """What is stored is acknowledged, what is not is not, and the publisher learns which is which."""

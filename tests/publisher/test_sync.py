@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 import pytest
+import redis.connection
 
 from tests.publisher.stub import StubGateway
 from tests.publisher.support import RealLog
@@ -20,6 +21,8 @@ from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
 from tidings import Message, Publisher, PublishError
 from tidings.log.position import Position
+from tidings.publishing.redis_link import Dialer
+from tidings.redis_url import parse_redis_url
 
 
 @pytest.fixture(params=["redis", "http"])
@@ -141,7 +144,8 @@ def test_a_fork_while_every_connection_is_in_use(valkey: ValkeyProcess, prefix: 
 
         def child() -> None:
             # The pool is the parent's; the way is not, so that only the lock can be in the way.
-            publisher._transport._arguments["port"] = valkey.port  # type: ignore[attr-defined]
+            url = parse_redis_url(valkey.url)
+            publisher._transport._dialer = Dialer(url, redis.connection)  # type: ignore[attr-defined]
             publisher.publish("child", "a")
 
         pid = _in_child(child)

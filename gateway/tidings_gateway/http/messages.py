@@ -40,7 +40,7 @@ def parse_request(body: Any) -> Request:
     """Raises `ProblemError` (400) for anything that is not exactly what the contract says.
 
     Unknown members are refused, unlike in frames: a misspelt `idempotency_key` that is ignored stores an event twice.
-    The values of `user`, `event`, `data`, `key` and `idempotency_key` are the publisher's to check.
+    The values of `user`, `event`, `data`, `key`, `idempotency_key` and `min_replicas` are the publisher's to check.
     """
     if not isinstance(body, dict):
         raise _bad("", "The body must be a JSON object.")
@@ -71,9 +71,6 @@ def _messages(body: dict[str, Any], where: str) -> Iterator[Asked]:
         raise _bad(_join(where, "user"), "exactly one of user and users must be given")
     if "event" not in body:
         raise _bad(_join(where, "event"), "is missing")
-    replicas = body.get("min_replicas", 0)
-    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas != 0:
-        raise _bad(_join(where, "min_replicas"), "is not available: it must be 0 or absent", code="no_replicas")
     traceparent = body.get("traceparent")
     if traceparent is not None and (not isinstance(traceparent, str) or len(traceparent) > 128):
         raise _bad(_join(where, "traceparent"), "must be a W3C traceparent")
@@ -98,6 +95,7 @@ def _message(body: dict[str, Any], user: Any, *, ephemeral: bool) -> Message:
         key=body.get("key"),
         ephemeral=ephemeral,
         idempotency_key=body.get("idempotency_key"),
+        min_replicas=body.get("min_replicas", 0),
     )
 
 

@@ -147,6 +147,7 @@ _STORE_AWAY = "The event store cannot be asked just now. Try again later."
 _STORE_WORDS = {
     "storage_full": "The event store is full and takes no more events.",
     "no_replicas": "The event store has too few replicas to take events safely.",
+    "unreplicated": "The event may be stored, but too few replicas have confirmed it in time.",
     "deadline": "The event store did not answer in time.",
 }
 """What an outsider is told. The store's own words, which may name hosts and users, go to the log."""

@@ -3,7 +3,13 @@
 -- KEYS  1 meta   2 log   3 idempotency key (only when the caller gave one)
 -- ARGV  1 channel   2 body   3 epoch, should the log have to begin anew   4 tag of this entry
 --       5 entries kept at most   6 expiry of the log   7 of meta   8 of the idempotency key (seconds)
--- Reply {position, 1 if it was stored before, receivers PUBLISH saw}
+--       9 PUBLISH, or in a Cluster SPUBLISH   10, 11 log and idempotency key, when they are not among the KEYS
+-- Reply {position, 1 if it was stored before, receivers PUBLISH saw}, and with ARGV 10 the record, '' if it is gone
+--
+-- ARGV 10 and 11 are for a slot of a Cluster that moves, after ASK: its old owner has none of the keys, and the new one
+-- refuses several KEYS of which one is absent (TRYAGAIN), as the idempotency key of a new event always is. Of one key
+-- it takes our word, and of each key that a script uses as well. Listeners are still with the old owner, which the
+-- caller must therefore tell: hence the record.
 --
 -- The order is the promise. The one command that can be refused (XADD: memory full, too few replicas, read-only) comes
 -- first, and PUBLISH last, so nobody ever hears of an event that is not stored; PUBLISH itself works even where XADD
@@ -11,8 +17,24 @@
 -- anything: hence no such command before XADD, unless it frees what is in XADD's way.
 -- Epoch and tag are arguments, because Lua's random numbers repeat after a restart.
 
-local meta, log, idem = KEYS[1], KEYS[2], KEYS[3]
+local meta, log, idem = KEYS[1], KEYS[2] or ARGV[10], KEYS[3] or ARGV[11]
 local channel, body, new_epoch, tag = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local asked = ARGV[10]
+
+local function number(n)
+  return string.format('%.0f', n) -- tostring gives 1e+15
+end
+
+-- The record of an entry stored before; its body may differ from the one given now.
+local function record_at(position)
+  local epoch, seq, entry_tag = string.match(position, '^(%w+)%.(%d+)%-(%d+)$')
+  local id = seq .. '-' .. entry_tag
+  local found = redis.call('XRANGE', log, id, id)[1]
+  if not found or found[2][1] ~= 'b' or found[2][3] ~= 'p' then
+    return ''
+  end
+  return 'e' .. epoch .. '.' .. number(seq - 1) .. '-' .. found[2][4] .. ' ' .. position .. '\n' .. found[2][2]
+end
 
 if idem then
   local position = redis.call('GET', idem)
@@ -20,17 +42,13 @@ if idem then
     -- A write, though nothing new is stored: WAIT after a script that wrote nothing returns at once, and would call
     -- an event replicated that never reached a replica.
     redis.call('EXPIRE', idem, ARGV[8])
-    return {position, 1, 0}
+    return {position, 1, 0, asked and record_at(position) or nil}
   end
 end
 
 local function add(seq, before)
   -- '=': with '~' the stream keeps whole nodes, and `stream-node-max-entries 0` makes one node of it all.
   return redis.pcall('XADD', log, 'MAXLEN', '=', ARGV[5], seq .. '-' .. tag, 'b', body, 'p', before)
-end
-
-local function number(n)
-  return string.format('%.0f', n) -- tostring gives 1e+15
 end
 
 local state = redis.call('HMGET', meta, 'epoch', 'seq', 'tag')
@@ -70,4 +88,5 @@ local position = epoch .. '.' .. seq .. '-' .. tag
 if idem then
   redis.call('SET', idem, position, 'EX', ARGV[8])
 end
-return {position, 0, redis.call('PUBLISH', channel, 'e' .. before .. ' ' .. position .. '\n' .. body)}
+local record = 'e' .. before .. ' ' .. position .. '\n' .. body
+return {position, 0, redis.call(ARGV[9], channel, record), asked and record or nil}

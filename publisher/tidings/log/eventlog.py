@@ -39,6 +39,7 @@ __all__ = [
     "new_tag",
     "parse_append",
     "parse_page",
+    "parse_record_of",
     "read_command",
 ]
 
@@ -106,9 +107,14 @@ def append_command(
     tag: int,
     idempotency_key: str | None = None,
     limits: LogLimits = DEFAULT_LIMITS,
+    sharded: bool = False,
+    asked: bool = False,
 ) -> Command:
     """Store `body` (an event already checked and encoded) as the next entry. `epoch` is used only if the log must begin
-    anew. Raises `InvalidUser`, and `InvalidEvent` for a bad idempotency key."""
+    anew. `sharded`: listeners are told by SPUBLISH, as in a Cluster. `asked`: the command goes behind ASKING, to the
+    node an ASK named; `parse_record_of` then has what must be repeated to the node that said ASK.
+
+    Raises `InvalidUser`, and `InvalidEvent` for a bad idempotency key."""
     keys = [names.meta(user), names.log(user)]
     remember_s = limits.idempotency_ttl_s
     if idempotency_key is not None:
@@ -124,13 +130,22 @@ def append_command(
         b"%d" % limits.log_ttl_s,
         b"%d" % limits.meta_ttl_s,
         b"%d" % remember_s,
+        b"SPUBLISH" if sharded else b"PUBLISH",
     )
+    if asked:
+        return Command(APPEND, (keys[0],), (*args, *keys[1:]))
     return Command(APPEND, tuple(keys), args)
 
 
 def parse_append(reply: Any) -> Receipt:
-    position, duplicate, listening = reply
+    position, duplicate, listening = reply[:3]
     return Receipt(position.decode("ascii"), bool(duplicate), listening)
+
+
+def parse_record_of(reply: Any) -> bytes | None:
+    """What listeners of the node that said ASK have not heard; None when there is nothing to tell them any more."""
+    record: bytes = reply[3]
+    return record or None
 
 
 def read_command(

@@ -8,6 +8,7 @@ normalised: two ids that look alike are two users.
 from __future__ import annotations
 
 import re
+from binascii import crc_hqx
 
 from tidings.errors import InvalidEvent, InvalidSetting, InvalidTopic, InvalidUser
 
@@ -46,6 +47,15 @@ def check_idempotency_key(key: object) -> str:
     if not isinstance(key, str) or _IDEMPOTENCY_KEY.fullmatch(key) is None:
         raise InvalidEvent("idempotency_key", key, "must be 1 to 128 printable ASCII characters")
     return key
+
+
+SLOTS = 16_384
+"""Of every Redis Cluster."""
+
+
+def slot_of(user: str) -> int:
+    """The cluster slot of all keys and channels of a user: the CRC16 (XMODEM) of what stands in braces."""
+    return crc_hqx(user.encode("ascii"), 0) % SLOTS
 
 
 class Names:

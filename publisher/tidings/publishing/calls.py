@@ -11,7 +11,7 @@ from tidings.event import Event
 from tidings.log.names import check_user
 from tidings.log.receipt import Receipt
 from tidings.publishing.config import Config
-from tidings.publishing.message import AskPosition, Call, Message, Publish, checked
+from tidings.publishing.message import AskPosition, Call, Message, Options, Publish, checked
 from tidings.publishing.plan import Done, Exchange, Outcome, Sleep, plan
 
 Result = Receipt | TidingsError
@@ -32,7 +32,7 @@ def blocking_transport(config: Config) -> Transport:
         return BlockingHttp(config.url, config.max_connections)
     from tidings.publishing.redis_blocking import BlockingRedis
 
-    return BlockingRedis(config.url, config.max_connections)
+    return BlockingRedis(config.redis, config.max_connections)
 
 
 def now_ms() -> int:
@@ -81,12 +81,12 @@ def position_of(result: Done) -> str:
     return result
 
 
-def check_each(users: Sequence[object], event: Event, *, ephemeral: bool, idempotency_key: str | None) -> list[Checked]:
+def check_each(users: Sequence[object], event: Event, options: Options) -> list[Checked]:
     """The same event for each user; a bad user stands as an error in its place."""
     checks: list[Checked] = []
     for user in users:
         try:
-            checks.append(checked(user, event, ephemeral=ephemeral, idempotency_key=idempotency_key))
+            checks.append(checked(user, event, **options))
         except TidingsError as error:
             checks.append(error)
     return checks
@@ -98,9 +98,12 @@ def check_messages(config: Config, messages: Sequence[Message], time_ms: int) ->
     for message in messages:
         try:
             event = config.event(message.event, message.data, message.key, time_ms)
-            checks.append(
-                checked(message.user, event, ephemeral=message.ephemeral, idempotency_key=message.idempotency_key)
-            )
+            options: Options = {
+                "ephemeral": message.ephemeral,
+                "idempotency_key": message.idempotency_key,
+                "min_replicas": message.min_replicas,
+            }
+            checks.append(checked(message.user, event, **options))
         except TidingsError as error:
             checks.append(error)
     return checks

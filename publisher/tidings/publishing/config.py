@@ -11,7 +11,11 @@ from tidings.errors import InvalidSetting
 from tidings.event import Event
 from tidings.log.eventlog import Failover
 from tidings.log.names import Names
+from tidings.publishing.cluster_route import ClusterRoute
 from tidings.publishing.plan import Wire
+from tidings.publishing.routes import OneServer, Route
+from tidings.publishing.sentinel_route import SentinelRoute
+from tidings.redis_url import RedisUrl, parse_redis_url
 
 DEADLINE_S = 2.0
 MAX_CONNECTIONS = 16
@@ -60,7 +64,8 @@ class Config:
             return
         if api_key is not None:
             raise InvalidSetting("api_key", "(not shown)", "is for publishing over HTTP; Redis takes its own password")
-        self.url = settings.REDIS_URL.resolve(url)
+        self.redis = parse_redis_url(settings.REDIS_URL.resolve(url))
+        self._route = _route(self.redis)
         self._names = Names(settings.PREFIX.resolve(prefix))
         self._limits = settings.log_limits(
             log_max_events=log_max_events,
@@ -68,9 +73,10 @@ class Config:
             meta_ttl_s=meta_ttl_s,
             idempotency_ttl_s=idempotency_ttl_s,
         )
-        # One server: "auto" trusts that it keeps what it acknowledged.
         chosen = settings.FAILOVER.resolve(failover)
-        self._failover: Failover = "resync" if chosen == "resync" else "trust"
+        # One server is trusted to keep what it acknowledged. A replica that takes over may not have all of it.
+        resync = chosen == "resync" or (chosen == "auto" and self.redis.kind != "single")
+        self._failover: Failover = "resync" if resync else "trust"
 
     def wire(self) -> Wire:
         """A new one for each plan."""
@@ -80,7 +86,13 @@ class Config:
             return HttpWire(self._api_key)
         from tidings.publishing.redis_wire import RedisWire
 
-        return RedisWire(self._names, self._limits, self._failover, self.rng)
+        return RedisWire(self._names, self._limits, self._failover, self.rng, self._route)
 
     def event(self, type: str, data: Any, key: str | None, time_ms: int) -> Event:
         return Event.encode(type, data, time_ms=time_ms, key=key, max_bytes=self.max_event_bytes)
+
+
+def _route(url: RedisUrl) -> Route:
+    if url.kind == "sentinel":
+        return SentinelRoute(url)
+    return ClusterRoute(url) if url.kind == "cluster" else OneServer()

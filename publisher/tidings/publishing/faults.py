@@ -7,7 +7,8 @@ all. An error that is not in the table may have come half-way, so its outcome is
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class Fault(NamedTuple):
@@ -33,8 +34,8 @@ FAULTS = {
     "NOAUTH": Fault("unauthorized", "Redis wants a password, and TIDINGS_REDIS_URL gives none", False),
     "WRONGPASS": Fault("unauthorized", "Redis refused the user name or password in TIDINGS_REDIS_URL", False),
     "NOPERM": Fault("forbidden", "the Redis user lacks a permission", False, known=False),
-    "MOVED": Fault("cluster", "this is a node of a Redis Cluster, which needs a cluster-aware URL", False),
-    "ASK": Fault("cluster", "this is a node of a Redis Cluster, which needs a cluster-aware URL", False),
+    "MOVED": Fault("cluster", "this is a node of a Redis Cluster, whose URL is redis+cluster://…", False),
+    "ASK": Fault("cluster", "this is a node of a Redis Cluster, whose URL is redis+cluster://…", False),
     "WRONGTYPE": Fault("foreign_data", "a key of the log holds something else: is the prefix used twice?", False),
 }
 
@@ -42,6 +43,7 @@ STALE = frozenset(("READONLY", "MASTERDOWN", "LOADING", "NOAUTH"))
 """After one of these, every open connection may lead to a server that is no longer the primary."""
 
 NOSCRIPT = "NOSCRIPT"
+_DOWN = "CLUSTERDOWN"
 
 _UNAUTHENTICATED = "unauthenticated"
 """Before a password was given, Redis takes no command of our size, and calls it a protocol error."""
@@ -77,3 +79,20 @@ def fault_of(error: ServerError) -> Fault:
     if known.known:
         return known
     return known._replace(words=f"{known.words}: {error.text[:_SHOWN_CHARS]}")
+
+
+def is_replica(answers: Sequence[Any]) -> bool:
+    """Whether one of them is a replica's to ROLE. A server that does not answer it (older ones, or the user may not
+    ask) is taken at its word."""
+    return any(isinstance(answer, list) and answer[:1] == [b"slave"] for answer in answers)
+
+
+def is_stale(answers: Sequence[Any]) -> bool:
+    """Whether an answer says that this server is not, or no longer, the one to ask."""
+    codes = (answer.code for answer in answers if isinstance(answer, ServerError))
+    return any(code in STALE for code in codes) or is_replica(answers)
+
+
+def is_doubtful(answers: Sequence[Any]) -> bool:
+    """Whether an answer says that what is known about the servers no longer holds."""
+    return is_stale(answers) or any(isinstance(answer, ServerError) and answer.code == _DOWN for answer in answers)

@@ -12,8 +12,11 @@ import orjson
 
 from tidings.log.receipt import Receipt
 from tidings.publishing.message import AskPosition, Call, Publish
-from tidings.publishing.plan import Outcome, Refusal, Verdict, refusal_of
+from tidings.publishing.plan import Batch, Outcome, Refusal, Verdict, attempt_s, refusal_of
 
+SHARE = 0.8
+"""Of the time left, for one attempt. More than over Redis: the gateway repeats things itself, and its refusal says more
+than our giving up on it."""
 REQUEST_CALLS = 100
 REQUEST_BYTES = 524_288
 MAX_WAIT_S = 3600.0
@@ -44,13 +47,20 @@ class HttpAnswer:
 class HttpWire:
     """A call for a position goes alone; messages go together, as many as a request holds."""
 
-    share = 0.8
-    """More than over Redis: the gateway repeats things itself, and its refusal says more than our giving up on it."""
-
     def __init__(self, api_key: str) -> None:
         self._headers = {"authorization": f"Bearer {api_key}", "accept": "application/json"}
 
-    def request(self, calls: Sequence[Call]) -> tuple[HttpRequest, int]:
+    def batch(self, calls: Sequence[Call], left_s: float) -> Batch:
+        request, count = self._request(calls)
+        return Batch(request, range(count), attempt_s(left_s, SHARE, calls[:count]))
+
+    def learn(self, outcome: Outcome) -> Refusal | None:  # noqa: ARG002 - every batch covers a call
+        raise AssertionError("HTTP asks nothing of its own")
+
+    def lane(self, call: Call) -> object:  # noqa: ARG002 - there is one
+        return None
+
+    def _request(self, calls: Sequence[Call]) -> tuple[HttpRequest, int]:
         if isinstance(calls[0], AskPosition):
             path = f"/v1/position?user={quote(calls[0].user, safe='')}"
             return HttpRequest("GET", path, None, self._headers), 1
@@ -97,6 +107,8 @@ def _item(call: Publish) -> bytes:
         members["ephemeral"] = True
     else:
         members["idempotency_key"] = call.idempotency_key
+    if call.min_replicas:
+        members["min_replicas"] = call.min_replicas
     return orjson.dumps(members)
 
 

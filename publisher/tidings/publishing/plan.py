@@ -4,9 +4,11 @@ Pure: a generator that yields steps and is sent what came of them; clock and ran
 HTTP, blocking or not, it is the same plan.
 
 Theory of operation. All calls of one plan share one deadline. They are exchanged in order, as many at a time as the
-wire takes; what must be repeated is repeated, in order, before anything behind it, after a pause with full jitter. A
-call whose answer was lost is in doubt, for good: it is repeated if that is safe (it has an idempotency key, so that it
-is stored once), and the error of a call that never got its answer says that its outcome is unknown.
+wire takes; what must be repeated is repeated, in order, before anything behind it in its lane, after a pause with full
+jitter. Where there are several servers, each has a lane: a dead one holds up its own users alone. Before a call is sent
+the wire may have a question of its own, where to. A call whose answer was lost is in doubt, for good: it is repeated if
+that is safe (it has an idempotency key, so that it is stored once), and the error of a call that never got its answer
+says that its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from tidings.publishing.message import Call, Publish
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 SHORTEST_ATTEMPT_S = 0.25
+MAX_RUSHES = 5
+"""Attempts without a pause before them: where to send it was learned anew, or a script was forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +90,31 @@ Verdict = Receipt | str | Refusal
 Done = Receipt | str | PublishError
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one exchange is to be. `covers`: which of the calls given it answers, rising; none, when it is a question of
+    the wire's own, about where to send them. `timeout_s`: for all of it, connecting included."""
+
+    request: Any
+    covers: Sequence[int]
+    timeout_s: float
+
+
 class Wire(Protocol):
     """How calls are written and answers read. One per plan: it may remember things between the attempts."""
 
-    share: float
-    """How much of the time left one attempt may take, when another may follow it."""
-
-    def request(self, calls: Sequence[Call]) -> tuple[Any, int]:
-        """The request for the first calls, and how many of them it covers (at least one)."""
+    def batch(self, calls: Sequence[Call], left_s: float) -> Batch:
+        """The exchange for the first of the calls, and as many others as go with it. Of one user's calls none is left
+        out before one that is covered. `left_s`: until the deadline."""
 
     def verdicts(self, calls: Sequence[Call], outcome: Outcome) -> list[Verdict]:
-        """One for each of the calls the request covered."""
+        """One for each of the calls the batch covered."""
+
+    def learn(self, outcome: Outcome) -> Refusal | None:
+        """What came of a batch that covered none. The refusal is that of all calls that wait for the answer."""
+
+    def lane(self, call: Call) -> object:
+        """Calls of one lane share their fate: when one is to be repeated, those behind it wait."""
 
 
 def plan(
@@ -113,17 +131,24 @@ def plan(
     doubted = [False] * len(calls)
     last: list[Refusal] = [_NOT_TRIED] * len(calls)
     todo = list(range(len(calls)))
-    attempt = 0
-    rushed = False
+    attempt = rushes = 0
     while todo:
         again: list[int] = []
-        while todo and not again and (left := end - clock()) > 0:
-            waiting = [calls[index] for index in todo]
-            request, count = wire.request(waiting)
-            covered, todo = todo[:count], todo[count:]
-            outcome = yield Exchange(request, _attempt_s(left, wire.share, waiting[:count]))
+        held = _Held(wire)
+        while (ready := held.without(todo, calls)) and (left := end - clock()) > 0:
+            waiting = [calls[index] for index in ready]
+            batch = wire.batch(waiting, left)
+            outcome = yield Exchange(batch.request, batch.timeout_s)
             assert outcome is not None
-            for index, verdict in zip(covered, wire.verdicts(waiting[:count], outcome), strict=True):
+            if batch.covers:
+                covered = [ready[index] for index in batch.covers]
+                verdicts = wire.verdicts([calls[index] for index in covered], outcome)
+            elif refusal := wire.learn(outcome):
+                covered, verdicts = ready, [refusal] * len(ready)
+            else:
+                continue
+            todo = _without(todo, covered)
+            for index, verdict in zip(covered, verdicts, strict=True):
                 if not isinstance(verdict, Refusal):
                     done[index] = verdict
                     continue
@@ -131,14 +156,15 @@ def plan(
                 last[index] = verdict
                 if verdict.again:
                     again.append(index)
+                    held.hold(calls[index])
                 else:
                     done[index] = _error(calls[index], verdict, doubted[index])
-        todo = again + todo
+        todo = sorted((*again, *todo))
         if not todo:
             break
         pause = 0.0
-        if again and not rushed and all(last[index].at_once for index in again):
-            rushed = True
+        if again and rushes < MAX_RUSHES and all(last[index].at_once for index in again):
+            rushes += 1
         else:
             pause = _pause(attempt, rng, (last[index].retry_after_s for index in again))
             attempt += 1
@@ -151,10 +177,37 @@ def plan(
     return [result for result in done if result is not None]
 
 
+class _Held:
+    """Until the next attempt, what waits behind a call that is to be repeated: its lane, since what refused one will
+    refuse the next; and its user, whose calls may by then have another lane, and keep their order."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._lanes: set[object] = set()
+        self._users: set[str] = set()
+
+    def hold(self, call: Call) -> None:
+        self._lanes.add(self._wire.lane(call))
+        self._users.add(call.user)
+
+    def without(self, todo: list[int], calls: Sequence[Call]) -> list[int]:
+        if not self._users:
+            return todo
+        return [index for index in todo if self._free(calls[index])]
+
+    def _free(self, call: Call) -> bool:
+        return call.user not in self._users and self._wire.lane(call) not in self._lanes
+
+
+def _without(todo: list[int], covered: Sequence[int]) -> list[int]:
+    gone = set(covered)
+    return [index for index in todo if index not in gone]
+
+
 _NOT_TRIED = Refusal("the deadline passed before it was sent", "deadline", again=True, retryable=True)
 
 
-def _attempt_s(left: float, share: float, calls: Sequence[Call]) -> float:
+def attempt_s(left: float, share: float, calls: Sequence[Call] = ()) -> float:
     """How long one attempt may take: a share of what is left, so that one dead connection does not eat the whole
     deadline; all of it when a second attempt is impossible anyway."""
     if all(call.repeatable for call in calls):

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from typing import Any
 
 import redis.asyncio.connection
 
 from tidings.publishing.deadline import is_readable
+from tidings.publishing.faults import is_stale
 from tidings.publishing.per_process import PerProcess
 from tidings.publishing.plan import Failure, Outcome
+from tidings.publishing.pool import Idle
 from tidings.publishing.redis_link import (
     ANSWERED,
     BROKEN,
-    connection_class_and_arguments,
+    Dialer,
     failure_of,
-    is_stale,
     server_error,
 )
 from tidings.publishing.redis_wire import RedisRequest
+from tidings.publishing.routes import Server
+from tidings.redis_url import RedisUrl
 
 
 class AsyncRedis:
@@ -30,8 +33,8 @@ class AsyncRedis:
     one after the other or in several threads.
     """
 
-    def __init__(self, url: str, max_connections: int) -> None:
-        self._kind, self._arguments = connection_class_and_arguments(url, redis.asyncio.connection)
+    def __init__(self, url: RedisUrl, max_connections: int) -> None:
+        self._dialer = Dialer(url, redis.asyncio.connection)
         self._max_connections = max_connections
         self._closed = False
         self._pools: PerProcess[_Pools] = PerProcess(dict, _inherited.append)
@@ -55,11 +58,12 @@ class AsyncRedis:
         return progress.outcome(None)
 
     async def _exchange(self, pool: _Pool, progress: _Progress) -> None:
-        commands, replies, whole = progress.request.commands, progress.replies, False
-        connection = await pool.take()
+        request, replies, whole = progress.request, progress.replies, False
+        commands, server = request.commands, request.server
+        connection = await pool.take(server, request.known)
         try:
             if connection is None:
-                connection = self._kind(**self._arguments)
+                connection = self._dialer.kind(**self._dialer.arguments(server))
                 await connection.connect()
             packed = connection.pack_commands(commands)
             progress.sent, progress.doing = True, "waiting for the answer"
@@ -71,10 +75,10 @@ class AsyncRedis:
                     replies.append(server_error(error))
             whole = True
         finally:
-            if connection is not None and (not whole or self._closed or not pool.give(connection)):
+            if connection is not None and (not whole or self._closed or not pool.give(connection, server)):
                 await connection.disconnect(nowait=True)
         if is_stale(replies):
-            await pool.drain()
+            await pool.drop(server)
 
     async def _pool(self) -> _Pool:
         pools = self._pools.get()
@@ -123,7 +127,7 @@ class _Progress:
 class _Pool:
     def __init__(self, size: int) -> None:
         self.slots = asyncio.Semaphore(size)
-        self._idle: list[Any] = []
+        self._idle: Idle[Any] = Idle()
         self._guardian: AsyncGenerator[None, None] | None = None
         self._ended = False
 
@@ -145,23 +149,26 @@ class _Pool:
         if self._guardian is not None:
             await self._guardian.aclose()
 
-    async def take(self) -> Any:
-        """An idle connection that is still good, or None."""
-        while self._idle:
-            connection = self._idle.pop()
+    async def take(self, server: Server | None, known: frozenset[Server] | None) -> Any:
+        """An idle connection that is still good, or None. Those to servers that are not `known` are ended."""
+        for other in self._idle.unknown(known):
+            await self.drop(other)
+        while (connection := self._idle.pop(server)) is not None:
             if _is_quiet(connection):
                 return connection
             await connection.disconnect(nowait=True)
         return None
 
-    def give(self, connection: Any) -> bool:
-        if not self._ended:
-            self._idle.append(connection)
-        return not self._ended
+    def give(self, connection: Any, server: Server | None) -> bool:
+        return not self._ended and self._idle.push(server, connection)
+
+    async def drop(self, server: Hashable) -> None:
+        for connection in self._idle.forget(server):
+            await connection.disconnect(nowait=True)
 
     async def drain(self) -> None:
-        while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+        for server in self._idle.servers:
+            await self.drop(server)
 
 
 def _is_quiet(connection: Any) -> bool:

@@ -8,27 +8,28 @@ from typing import Any
 import redis.connection
 
 from tidings.publishing.deadline import DeadlineSocket, left
+from tidings.publishing.faults import is_stale
 from tidings.publishing.per_process import PerProcess
 from tidings.publishing.plan import Failure, Outcome
 from tidings.publishing.pool import Pool
 from tidings.publishing.redis_link import (
     ANSWERED,
     BROKEN,
-    connection_class_and_arguments,
+    Dialer,
     failure_of,
-    is_stale,
     server_error,
 )
 from tidings.publishing.redis_wire import RedisRequest
+from tidings.redis_url import RedisUrl
 
 
 class BlockingRedis:
     """At most `max_connections` exchanges at a time, each on a connection of its own, opened when first needed. More
     wait their turn, within their own timeout."""
 
-    def __init__(self, url: str, max_connections: int) -> None:
-        kind, self._arguments = connection_class_and_arguments(url, redis.connection)
-        self._kind = _with_deadline(kind)
+    def __init__(self, url: RedisUrl, max_connections: int) -> None:
+        self._dialer = Dialer(url, redis.connection)
+        self._kind = _with_deadline(self._dialer.kind)
         self._max_connections = max_connections
         # A child only closes its copies of the parent's sockets; redis-py shuts down those of its own process alone.
         self._pools = PerProcess(lambda: _new_pool(max_connections), Pool.drain)
@@ -48,10 +49,10 @@ class BlockingRedis:
         replies: list[Any] = []
         failure = None
         sent, whole, doing = False, False, "connecting"
-        connection = pool.take()
+        connection = pool.take(request.server, request.known)
         try:
             if connection is None:
-                connection = self._kind(**self._arguments)
+                connection = self._kind(**self._dialer.arguments(request.server))
                 connection.socket_connect_timeout = left(end)
                 connection.end = end
                 connection.connect()
@@ -71,10 +72,10 @@ class BlockingRedis:
             failure = failure_of(error, sent=sent, doing=doing)
         finally:
             # Also on KeyboardInterrupt: a connection with an unread reply would hand it to the next caller.
-            if connection is not None and (not whole or not pool.give(connection)):
+            if connection is not None and (not whole or not pool.give(connection, request.server)):
                 connection.disconnect()
         if is_stale(replies):
-            pool.drain()
+            pool.drop(request.server)
         return Outcome(replies[request.preparing :], failure)
 
     def close(self) -> None:

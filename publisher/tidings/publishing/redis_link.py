@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection, parse_url
+from redis.connection import AbstractConnection
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -22,9 +22,10 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from tidings.errors import InvalidSetting
-from tidings.publishing.faults import STALE, ServerError, fault_of
+from tidings.publishing.faults import ServerError, fault_of
 from tidings.publishing.plan import Failure
+from tidings.publishing.routes import Server
+from tidings.redis_url import Credentials, RedisUrl
 
 # redis-py takes the code off the text of the errors it has a class for.
 _CODES: tuple[tuple[type[Exception], str], ...] = (
@@ -76,40 +77,58 @@ def failure_of(error: BaseException, *, sent: bool, doing: str) -> Failure:
     return Failure(f"Redis cannot be reached: {text}")
 
 
-def is_stale(answers: list[Any]) -> bool:
-    """Whether an answer says that this server is not, or no longer, the one to ask."""
-    return any(isinstance(answer, ServerError) and answer.code in STALE for answer in answers)
+class Dialer:
+    """How connections to the servers of `url` are made: `kind` with `arguments`.
 
-
-def connection_class_and_arguments(url: str, connections: Any) -> tuple[Any, dict[str, Any]]:
-    """Everything explicit that redis-py has a default for: the defaults have changed under their users before. It must
-    not retry: it does not know that an append without idempotency is not to be repeated.
+    Everything is explicit that redis-py has a default for: the defaults have changed under their users before. And it
+    is redis-py's connections that are used, never its clients for Sentinel or Cluster: those repeat by themselves,
+    have pools and deadlines of their own, and do not know that an append without idempotency is not to be repeated.
 
     `connections` is `redis.connection` or `redis.asyncio.connection`, which name their classes alike.
-    Raises `InvalidSetting`, which never holds the URL.
     """
-    try:
-        arguments = dict(parse_url(url))  # type: ignore[no-untyped-call]
-        kind = getattr(connections, arguments.pop("connection_class", redis.Connection).__name__)
-        if int(arguments.pop("db", 0)) != 0:
-            raise ValueError("names a database other than 0; pub/sub ignores database numbers")
-        arguments.update(
-            decode_responses=False,
-            protocol=2,
-            retry=redis.retry.Retry(NoBackoff(), 0),
-            retry_on_timeout=False,
-            health_check_interval=0,
-            socket_timeout=None,
-            socket_connect_timeout=None,
-        )
-        # CLIENT SETINFO is two more round trips before the first publish.
-        if "driver_info" in inspect.signature(AbstractConnection).parameters:
-            arguments["driver_info"] = None
+
+    def __init__(self, url: RedisUrl, connections: Any) -> None:
+        self._url = url
+        self._common: dict[str, Any] = dict(_EXPLICIT)
+        if url.path is not None:
+            self.kind = connections.UnixDomainSocketConnection
+        elif url.tls is not None:
+            self.kind = connections.SSLConnection
+            self._common.update(
+                ssl_ca_certs=url.tls.ca_certs,
+                ssl_certfile=url.tls.certfile,
+                ssl_keyfile=url.tls.keyfile,
+                ssl_cert_reqs=url.tls.cert_reqs,
+                ssl_check_hostname=url.tls.check_hostname,
+            )
         else:
-            arguments.update(lib_name=None, lib_version=None)
-        kind(**arguments)
-    except TypeError:
-        raise InvalidSetting("redis_url", "(not shown)", "has an option that redis-py does not know") from None
-    except ValueError as error:
-        raise InvalidSetting("redis_url", "(not shown)", str(error)) from None
-    return kind, arguments
+            self.kind = connections.Connection
+
+    def arguments(self, server: Server | None) -> dict[str, Any]:
+        """`server` None: the one the URL names."""
+        url = self._url
+        of_sentinel = server is not None and server.sentinel
+        credentials = (url.sentinel_credentials if of_sentinel else url.credentials) or _NOBODY
+        arguments = {**self._common, "username": credentials.username, "password": credentials.password or None}
+        if url.path is not None:
+            return {**arguments, "path": url.path}
+        host, port = url.addresses[0] if server is None else server.address
+        return {**arguments, "host": host, "port": port}
+
+
+_NOBODY = Credentials("")
+_EXPLICIT: dict[str, Any] = {
+    "decode_responses": False,
+    "protocol": 2,
+    "retry": redis.retry.Retry(NoBackoff(), 0),
+    "retry_on_timeout": False,
+    "health_check_interval": 0,
+    "socket_timeout": None,
+    "socket_connect_timeout": None,
+    # CLIENT SETINFO is two more round trips before the first publish.
+    **(
+        {"driver_info": None}
+        if "driver_info" in inspect.signature(AbstractConnection).parameters
+        else {"lib_name": None, "lib_version": None}
+    ),
+}

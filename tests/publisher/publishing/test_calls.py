@@ -25,8 +25,10 @@ EVENT = Event.encode("a", None, time_ms=0)
 
 def test_results_stand_where_their_messages_stood() -> None:
     """What was refused before sending and what came back are put together in the order of the call."""
-    checks = check_each(["a", "*", "b", "", "c"], EVENT, ephemeral=False, idempotency_key="k")
-    assert [call.user for call in sendable(checks)] == ["a", "b", "c"]
+    checks = check_each(
+        ["a", "*", "b", "", "c"], EVENT, {"ephemeral": False, "idempotency_key": "k", "min_replicas": 2}
+    )
+    assert [(call.user, call.min_replicas) for call in sendable(checks)] == [("a", 2), ("b", 2), ("c", 2)]
     error = PublishError("x")
     merged = merge(checks, [Receipt("1"), error, Receipt("3")])
     assert merged[0] == Receipt("1")

@@ -34,8 +34,15 @@ def test_the_url_decides_the_way() -> None:
 def test_failover(failover: str | None, passed: bytes) -> None:
     """One server is trusted to keep what it acknowledged, unless it is said not to be: a position given to a page must
     be stamped as the gateway's own reads are."""
-    request, _ = config(failover=failover).wire().request([AskPosition("a")])
-    assert request.commands[0][-1] == passed
+    batch = config(failover=failover).wire().batch([AskPosition("a")], 2.0)
+    assert batch.request.commands[-1][-1] == passed
+
+
+@pytest.mark.parametrize("url", ["redis+sentinel://s/orders", "redis+cluster://c"])
+def test_where_a_replica_takes_over_the_epoch_ends(url: str) -> None:
+    """`auto` with Sentinel and Cluster is `resync`: what the old primary acknowledged may be gone."""
+    assert config(url)._failover == "resync"
+    assert config(url, failover="trust")._failover == "trust"
 
 
 @pytest.mark.parametrize(

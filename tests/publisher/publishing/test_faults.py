@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidings.publishing.faults import ServerError, fault_of
+from tidings.publishing.faults import ServerError, fault_of, is_doubtful, is_replica, is_stale
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,25 @@ def test_the_code_of_an_error() -> None:
     assert ServerError("NOSCRIPT No matching script.").code == "NOSCRIPT"
     assert ServerError("ERR Error running script: @user_script: 3: -READONLY You can't write").code == "READONLY"
     assert ServerError("ODD thing").code == "ODD"
+
+
+def test_which_answers_make_connections_stale() -> None:
+    """After a demotion, all open connections lead to the wrong server."""
+    assert is_stale([b"x", ServerError("READONLY You can't write")])
+    assert is_stale([ServerError("LOADING x")])
+    assert is_stale([[b"slave", b"10.0.0.1", 6379, b"connected", 7]])
+    assert not is_stale([b"x", ServerError("OOM x"), 1, [], [b"master", 7, []]])
+
+
+def test_which_answers_ask_for_the_servers_anew() -> None:
+    """Those of a wrong server, and those of a Cluster that is about to change."""
+    assert is_doubtful([ServerError("READONLY x")])
+    assert is_doubtful([ServerError("CLUSTERDOWN Hash slot not served")])
+    assert not is_doubtful([ServerError("TRYAGAIN x"), ServerError("OOM x"), b"x"])
+
+
+def test_a_role_that_cannot_be_asked_is_no_role() -> None:
+    """Where ROLE is forbidden or unknown, the server is taken at its word."""
+    assert is_replica([[b"slave", b"h", 1, b"connected", 7]])
+    assert not is_replica([[b"master", 7, []]])
+    assert not is_replica([ServerError("NOPERM no permissions to run the 'role' command")])

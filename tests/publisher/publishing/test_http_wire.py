@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 
 from tidings.event import Event
 from tidings.log.receipt import Receipt
-from tidings.publishing.http_wire import REQUEST_BYTES, REQUEST_CALLS, HttpAnswer, HttpWire
+from tidings.publishing.http_wire import REQUEST_BYTES, REQUEST_CALLS, HttpAnswer, HttpRequest, HttpWire
 from tidings.publishing.message import AskPosition, Call, Publish
 from tidings.publishing.plan import Failure, Outcome, Refusal
 
@@ -31,22 +32,27 @@ def verdict(call: Call, status: int, content: Any, headers: dict[str, str] | Non
     return found
 
 
+def request_of(calls: list[Call]) -> tuple[HttpRequest, int]:
+    batch = HttpWire("key").batch(calls, 2.0)
+    assert list(batch.covers) == list(range(len(batch.covers)))
+    return batch.request, len(batch.covers)
+
+
 def test_requests_are_bounded() -> None:
     """By count and by bytes, at least one message; a question for a position goes alone."""
-    wire = HttpWire("key")
-    assert wire.request([DURABLE] * 500)[1] == REQUEST_CALLS
+    assert request_of([DURABLE] * 500)[1] == REQUEST_CALLS
     large = Publish("alice", Event.encode("a", "x" * 65_000, time_ms=0), "i")
-    request, count = wire.request([large] * 100)
+    request, count = request_of([large] * 100)
     assert request.body is not None
     assert 1 < count < 9
     assert len(request.body) < REQUEST_BYTES + 100
-    assert wire.request([ASK, ASK])[1] == 1
-    assert wire.request([DURABLE, ASK])[1] == 1
+    assert request_of([ASK, ASK])[1] == 1
+    assert request_of([DURABLE, ASK])[1] == 1
 
 
 def test_data_is_passed_on_as_it_was_encoded() -> None:
     """One encoding: a float stays that float, and the time is the gateway's own."""
-    request, _ = HttpWire("key").request([DURABLE])
+    request, _ = request_of([DURABLE])
     assert request.body is not None
     assert b'"data":{"n":1.5}' in request.body
     assert set(json.loads(request.body)) == {"user", "event", "data", "key", "idempotency_key"}
@@ -167,3 +173,11 @@ def test_a_broken_exchange() -> None:
     failure = Failure("broke", sent=True)
     found = HttpWire("key").verdicts([DURABLE, EPHEMERAL], Outcome(failure=failure))
     assert [verdict.again for verdict in found if isinstance(verdict, Refusal)] == [True, False]
+
+
+def test_replicas_are_asked_for_by_name() -> None:
+    """And by nothing when none are: a gateway of an older version would refuse the member."""
+    request, _ = request_of([Publish("alice", EVENT, "k", 2)])
+    assert orjson.loads(request.body or b"")["min_replicas"] == 2
+    request, _ = request_of([DURABLE])
+    assert "min_replicas" not in orjson.loads(request.body or b"")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +16,8 @@ from tidings.publishing.message import AskPosition, Call, Publish
 from tidings.publishing.plan import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
+    MAX_RUSHES,
+    Batch,
     Done,
     Exchange,
     Failure,
@@ -24,6 +25,7 @@ from tidings.publishing.plan import (
     Refusal,
     Sleep,
     Verdict,
+    attempt_s,
     plan,
     refusal_of,
 )
@@ -58,7 +60,7 @@ class World:
         self.answers = answers if callable(answers) else None
         self.script = [] if callable(answers) else list(answers)
         self.takes_s = takes_s
-        self.batch = batch
+        self.size = batch
         self.rng = random.Random(seed)
         self.exchanged: list[list[str]] = []
         self.timeouts: list[float] = []
@@ -66,11 +68,15 @@ class World:
 
     # The wire
 
-    share = 0.5
+    def batch(self, calls: Sequence[Call], left_s: float) -> Batch:
+        covers = range(min(self.size, len(calls)))
+        return Batch([calls[index].user for index in covers], covers, attempt_s(left_s, 0.5, calls[: len(covers)]))
 
-    def request(self, calls: Sequence[Call]) -> tuple[Any, int]:
-        count = min(self.batch, len(calls))
-        return [call.user for call in calls[:count]], count
+    def learn(self, outcome: Outcome) -> Refusal | None:
+        raise AssertionError
+
+    def lane(self, call: Call) -> object:
+        return None
 
     def verdicts(self, calls: Sequence[Call], outcome: Outcome) -> list[Verdict]:
         if self.answers is not None:
@@ -231,7 +237,7 @@ def test_a_time_beyond_the_deadline_is_the_caller_s() -> None:
     assert world.now == 100.0
 
 
-def test_at_once_is_at_once_but_only_once() -> None:
+def test_at_once_is_at_once_but_not_for_ever() -> None:
     """What is known not to have run is repeated without a pause; if that does not help, it is a failure like others."""
     forgotten = Refusal("script", "unavailable", again=True, at_once=True, retryable=True)
     world = World([[forgotten], [OK]])
@@ -240,7 +246,7 @@ def test_at_once_is_at_once_but_only_once() -> None:
     world = World(lambda calls: [forgotten] * len(calls))
     (error,) = world.run([durable(1)])
     assert isinstance(error, PublishError)
-    assert len(world.exchanged) == len(world.pauses) + 2
+    assert len(world.exchanged) == len(world.pauses) + 1 + MAX_RUSHES
 
 
 @pytest.mark.parametrize(
@@ -260,3 +266,65 @@ def test_what_a_broken_exchange_means(call: Call, failure: Failure, again: bool,
     refusal = refusal_of(failure, call)
     assert (refusal.again, refusal.in_doubt) == (again, in_doubt)
     assert refusal.retryable == (not failure.final)
+
+
+class Servers(World):
+    """A wire with a server for each user's last digit, and a question to be answered first."""
+
+    def __init__(self, answers: Callable[[Sequence[Call]], list[Verdict]], learned: Sequence[Refusal | None]) -> None:
+        super().__init__(answers)
+        self.learned = list(learned)
+
+    def lane(self, call: Call) -> object:
+        return call.user[-1]
+
+    def batch(self, calls: Sequence[Call], left_s: float) -> Batch:
+        if self.learned:
+            return Batch(["?"], (), left_s)
+        covers = [index for index, call in enumerate(calls) if self.lane(call) == self.lane(calls[0])]
+        return Batch([calls[index].user for index in covers], covers, left_s)
+
+    def learn(self, outcome: Outcome) -> Refusal | None:
+        return self.learned.pop(0)
+
+
+def test_a_dead_server_holds_up_its_own_users_alone() -> None:
+    """The others are stored in the first round; what waits behind the failed ones waits, and keeps its order."""
+
+    def answer(calls: Sequence[Call]) -> list[Verdict]:
+        if calls[0].user == "user1" and len(world.exchanged) < 3:
+            return [AGAIN, *[OK] * (len(calls) - 1)]
+        return [OK] * len(calls)
+
+    world = Servers(answer, [])
+    assert world.run([durable(1), durable(2), durable(11), durable(3)]) == [OK] * 4
+    assert world.exchanged == [["user1", "user11"], ["user2"], ["user3"], ["user1"]]
+
+
+def test_a_user_keeps_the_order_when_the_server_changes() -> None:
+    """A call behind one that is to be repeated waits for it, also when it would go elsewhere by now."""
+
+    class Moved(Servers):
+        def lane(self, call: Call) -> object:
+            return id(call)
+
+    def answer(calls: Sequence[Call]) -> list[Verdict]:
+        return [AGAIN if len(world.exchanged) == 1 else OK]
+
+    world = Moved(answer, [])
+    world.run([durable(1), durable(1), durable(2)])
+    assert world.exchanged == [["user1"], ["user2"], ["user1"], ["user1"]]
+
+
+def test_a_question_comes_first_and_its_failure_is_everybody_s() -> None:
+    """Nothing was sent meanwhile, so nothing is in doubt; the error says what the question came to."""
+    unknown = Refusal("nobody knows", "unavailable", again=True, at_once=True, retryable=True)
+    world = Servers(lambda calls: [OK] * len(calls), [unknown, None])
+    assert world.run([durable(1), durable(2)]) == [OK, OK]
+    assert world.exchanged == [["?"], ["?"], ["user1"], ["user2"]]
+    assert world.pauses == []
+    world = Servers(lambda calls: [OK] * len(calls), [unknown] * 1000)
+    errors = world.run([durable(1), durable(2)])
+    assert all(isinstance(error, PublishError) and error.why == "nobody knows" for error in errors)
+    assert not any(isinstance(error, PublishError) and error.outcome_unknown for error in errors)
+    assert world.now <= 102.0

@@ -37,3 +37,18 @@ def test_draining_ends_them_all() -> None:
     pool.drain()
     assert ended == ["one"]
     assert pool.take() is None
+
+
+def test_connections_to_a_server_are_for_that_server() -> None:
+    """And those to a server that is no longer known are ended, not kept."""
+    pool, ended = make(set())
+    assert pool.take("a", frozenset("ab")) is None
+    assert pool.give("to a", "a")
+    assert pool.give("to b", "b")
+    assert not pool.give("to c", "c")
+    assert pool.take("c", frozenset("bc")) is None
+    assert ended == ["to a"]
+    assert pool.take("b", frozenset("bc")) == "to b"
+    pool.give("to b", "b")
+    pool.drop("b")
+    assert ended == ["to a", "to b"]

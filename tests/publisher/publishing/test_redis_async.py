@@ -15,11 +15,12 @@ from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
 from tidings.publishing.faults import ServerError
 from tidings.publishing.redis_async import AsyncRedis
+from tidings.redis_url import parse_redis_url
 
 
 async def test_answers_in_order_and_errors_among_them(valkey: ValkeyProcess) -> None:
     """An error is an answer like others: those behind it are still read, by whom they are for."""
-    transport = AsyncRedis(valkey.url, 1)
+    transport = AsyncRedis(parse_redis_url(valkey.url), 1)
     commands = [(b"ECHO", b"0"), (b"ECHO", b"1"), (b"NOSUCHCOMMAND",), (b"ECHO", b"2")]
     outcome = await transport.run(request(*commands, preparing=1), 5)
     assert outcome.failure is None
@@ -33,7 +34,7 @@ async def test_answers_in_order_and_errors_among_them(valkey: ValkeyProcess) -> 
 async def test_waiting_for_a_connection_is_not_having_sent(valkey: ValkeyProcess) -> None:
     """When all connections are in use until time is up, nothing was sent."""
     async with FaultProxy(valkey.port) as proxy:
-        transport = AsyncRedis(proxy.url, 1)
+        transport = AsyncRedis(parse_redis_url(proxy.url), 1)
         await transport.run(request((b"PING",)), 5)
         proxy.hold("down")
         sent = proxy.bytes_up
@@ -50,7 +51,7 @@ async def test_waiting_for_a_connection_is_not_having_sent(valkey: ValkeyProcess
 async def test_what_was_answered_before_the_break_counts(valkey: ValkeyProcess) -> None:
     """The answers that came are given, with why there are no more."""
     async with FaultProxy(valkey.port) as proxy:
-        transport = AsyncRedis(proxy.url, 1)
+        transport = AsyncRedis(parse_redis_url(proxy.url), 1)
         await transport.run(request((b"PING",)), 5)
         proxy.cut_after(10)
         outcome = await transport.run(request(*[(b"ECHO", b"x")] * 5), 5)
@@ -64,7 +65,7 @@ async def test_connecting_counts(valkey: ValkeyProcess) -> None:
     """A handshake that is never answered ends in time, and nothing was sent."""
     async with FaultProxy(valkey.port) as proxy:
         proxy.hold("down")
-        transport = AsyncRedis(f"redis://:password@127.0.0.1:{proxy.port}", 1)
+        transport = AsyncRedis(parse_redis_url(f"redis://:password@127.0.0.1:{proxy.port}"), 1)
         start = time.monotonic()
         outcome = await transport.run(request((b"PING",)), 0.3)
         assert time.monotonic() - start < 0.7
@@ -76,7 +77,7 @@ async def test_connecting_counts(valkey: ValkeyProcess) -> None:
 async def test_a_connection_is_used_again(valkey: ValkeyProcess) -> None:
     """One call after the other needs one connection; one that has something to read is not used."""
     async with FaultProxy(valkey.port) as proxy:
-        transport = AsyncRedis(proxy.url, 5)
+        transport = AsyncRedis(parse_redis_url(proxy.url), 5)
         for _ in range(5):
             await transport.run(request((b"PING",)), 5)
         assert proxy.accepted == 1
@@ -93,7 +94,7 @@ async def test_a_connection_is_used_again(valkey: ValkeyProcess) -> None:
 async def test_tls(valkey: ValkeyProcess, tls: TlsRelay, trusted: bool) -> None:
     """rediss:// with a certificate that is trusted works, again on the same connection; one that is not is an error."""
     option = f"?ssl_ca_certs={tls.certificate}" if trusted else ""
-    transport = AsyncRedis(f"rediss://127.0.0.1:{tls.relay_to(valkey.port)}{option}", 2)
+    transport = AsyncRedis(parse_redis_url(f"rediss://127.0.0.1:{tls.relay_to(valkey.port)}{option}"), 2)
     outcomes = [await transport.run(request((b"ECHO", b"x" * 50_000)), 5) for _ in range(3)]
     if trusted:
         assert [outcome.answers for outcome in outcomes] == [[b"x" * 50_000]] * 3
@@ -107,9 +108,9 @@ async def test_a_local_socket(tmp_path: Path) -> None:
     """unix:// leads to a server on the same machine; where none listens, it says so."""
     path = tmp_path / "s"
     with ValkeyProcess("--unixsocket", str(path)):
-        transport = AsyncRedis(f"unix://{path}", 1)
+        transport = AsyncRedis(parse_redis_url(f"unix://{path}"), 1)
         assert (await transport.run(request((b"ECHO", b"x")), 5)).answers == [b"x"]
         await transport.close()
-    outcome = await AsyncRedis(f"unix://{path}", 1).run(request((b"ECHO", b"x")), 1)
+    outcome = await AsyncRedis(parse_redis_url(f"unix://{path}"), 1).run(request((b"ECHO", b"x")), 1)
     assert outcome.failure is not None
     assert not outcome.failure.sent

@@ -15,6 +15,7 @@ from tests.support.waiting import until_sync
 from tidings.publishing.faults import ServerError
 from tidings.publishing.redis_blocking import BlockingRedis
 from tidings.publishing.redis_wire import RedisRequest
+from tidings.redis_url import parse_redis_url
 
 
 def request(*commands: tuple[bytes, ...], preparing: int = 0) -> RedisRequest:
@@ -23,7 +24,7 @@ def request(*commands: tuple[bytes, ...], preparing: int = 0) -> RedisRequest:
 
 def test_answers_in_order_and_errors_among_them(valkey: ValkeyProcess) -> None:
     """An error is an answer like others: those behind it are still read, by whom they are for."""
-    transport = BlockingRedis(valkey.url, 1)
+    transport = BlockingRedis(parse_redis_url(valkey.url), 1)
     commands = [(b"ECHO", b"0"), (b"ECHO", b"1"), (b"NOSUCHCOMMAND",), (b"EVALSHA", b"0" * 40, b"0"), (b"ECHO", b"2")]
     outcome = transport.run(request(*commands, preparing=1), 5)
     assert outcome.failure is None
@@ -39,7 +40,7 @@ def test_answers_in_order_and_errors_among_them(valkey: ValkeyProcess) -> None:
 def test_waiting_for_a_connection_is_not_having_sent(valkey: ValkeyProcess) -> None:
     """When all connections are in use until time is up, nothing was sent."""
     with ThreadedProxy(valkey.port) as proxy:
-        transport = BlockingRedis(proxy.url, 1)
+        transport = BlockingRedis(parse_redis_url(proxy.url), 1)
         transport.run(request((b"PING",)), 5)
         proxy.call(lambda faults: faults.hold("down"))
         sent = proxy.call(lambda faults: faults.bytes_up)
@@ -57,7 +58,7 @@ def test_waiting_for_a_connection_is_not_having_sent(valkey: ValkeyProcess) -> N
 def test_what_was_answered_before_the_break_counts(valkey: ValkeyProcess) -> None:
     """The answers that came are given, with why there are no more."""
     with ThreadedProxy(valkey.port) as proxy:
-        transport = BlockingRedis(proxy.url, 1)
+        transport = BlockingRedis(parse_redis_url(proxy.url), 1)
         transport.run(request((b"PING",)), 5)
         proxy.call(lambda faults: faults.cut_after(10))
         outcome = transport.run(request(*[(b"ECHO", b"x")] * 5), 5)
@@ -70,7 +71,7 @@ def test_what_was_answered_before_the_break_counts(valkey: ValkeyProcess) -> Non
 def test_a_demoted_server_empties_the_pool(valkey: ValkeyProcess) -> None:
     """READONLY: every open connection may lead to the old primary; all are opened anew, where the name leads now."""
     with ValkeyProcess() as server:
-        transport = BlockingRedis(server.url, 3)
+        transport = BlockingRedis(parse_redis_url(server.url), 3)
         threads = [
             threading.Thread(target=transport.run, args=(request((b"BLPOP", b"none", b"0.1")), 5)) for _ in range(3)
         ]
@@ -79,12 +80,12 @@ def test_a_demoted_server_empties_the_pool(valkey: ValkeyProcess) -> None:
         for thread in threads:
             thread.join()
         pool = transport._pools.get()
-        assert len(pool._idle) == 3
+        assert len(pool._idle._by_server[None]) == 3
         server.cli("REPLICAOF", "127.0.0.1", "1")
         (answer,) = transport.run(request((b"SET", b"a", b"b")), 5).answers
         assert isinstance(answer, ServerError)
         assert answer.code == "READONLY"
-        assert pool._idle == []
+        assert pool._idle.servers == []
         transport.close()
 
 
@@ -92,7 +93,7 @@ def test_connecting_counts(valkey: ValkeyProcess) -> None:
     """A handshake that is never answered ends in time, and nothing was sent."""
     with ThreadedProxy(valkey.port) as proxy:
         proxy.call(lambda faults: faults.hold("down"))
-        transport = BlockingRedis(f"redis://:password@127.0.0.1:{proxy.port}", 1)
+        transport = BlockingRedis(parse_redis_url(f"redis://:password@127.0.0.1:{proxy.port}"), 1)
         start = time.monotonic()
         outcome = transport.run(request((b"PING",)), 0.3)
         assert time.monotonic() - start < 0.7
@@ -106,7 +107,7 @@ def test_connecting_counts(valkey: ValkeyProcess) -> None:
 def test_tls(valkey: ValkeyProcess, tls: TlsRelay, trusted: bool) -> None:
     """rediss:// with a certificate that is trusted works, again on the same connection; one that is not is an error."""
     option = f"?ssl_ca_certs={tls.certificate}" if trusted else ""
-    transport = BlockingRedis(f"rediss://127.0.0.1:{tls.relay_to(valkey.port)}{option}", 2)
+    transport = BlockingRedis(parse_redis_url(f"rediss://127.0.0.1:{tls.relay_to(valkey.port)}{option}"), 2)
     outcomes = [transport.run(request((b"ECHO", b"x" * 50_000)), 5) for _ in range(3)]
     if trusted:
         assert [outcome.answers for outcome in outcomes] == [[b"x" * 50_000]] * 3
@@ -120,9 +121,9 @@ def test_a_local_socket(tmp_path: Path) -> None:
     """unix:// leads to a server on the same machine; where none listens, it says so."""
     path = tmp_path / "s"
     with ValkeyProcess("--unixsocket", str(path)):
-        transport = BlockingRedis(f"unix://{path}", 1)
+        transport = BlockingRedis(parse_redis_url(f"unix://{path}"), 1)
         assert transport.run(request((b"ECHO", b"x")), 5).answers == [b"x"]
         transport.close()
-    outcome = BlockingRedis(f"unix://{path}", 1).run(request((b"ECHO", b"x")), 1)
+    outcome = BlockingRedis(parse_redis_url(f"unix://{path}"), 1).run(request((b"ECHO", b"x")), 1)
     assert outcome.failure is not None
     assert not outcome.failure.sent

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 
 import httpx
+import pytest
 
 from tests.support.client import Client
 from tests.support.gateway import FAST_DRAIN, GatewayProcess
@@ -12,8 +14,11 @@ from tests.support.rawsocket import RawSocket
 from tests.support.tokens import API_KEY, mint
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
+from tidings_gateway.app import bind_admin
+from tidings_gateway.server.admin import CannotListen
 from tidings_gateway.server.settings import ServerSettings
-from tidings_gateway.settings import Settings
+from tidings_gateway.settings import Settings, load_settings
+from tidings_gateway.settings.values import parse_listen
 
 KEY = {"Authorization": f"Bearer {API_KEY}"}
 
@@ -134,3 +139,22 @@ async def test_a_body_too_large_is_answered_and_not_reset(valkey: ValkeyProcess,
             assert answer.json()["code"] == "too_large"
         answer = await http.post("/v1/publish", json={"user": "ann", "event": "n", "data": 1}, headers=KEY)
         assert answer.status_code == 200
+
+
+def test_an_operator_s_address_that_is_taken(caplog: pytest.LogCaptureFixture) -> None:
+    """Set: no start, for its operator would be blind. Not set: a warning, for nobody thought of it. Empty: none."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = "{}:{}".format(*taken.getsockname())
+        with pytest.raises(CannotListen, match=address):
+            bind_admin(load_settings({"TIDINGS_ADMIN_LISTEN": address}))
+        unset = load_settings({}).model_copy(update={"admin_listen": parse_listen(address)})
+        unset.model_fields_set.discard("admin_listen")
+        assert bind_admin(unset) is None
+        assert f"no /metrics: {address} (Address already in use)" in caplog.text
+    assert bind_admin(load_settings({"TIDINGS_ADMIN_LISTEN": ""})) is None
+    listener = bind_admin(load_settings({"TIDINGS_ADMIN_LISTEN": "127.0.0.1:0"}))
+    assert listener is not None
+    assert listener.getsockname()[1] > 0
+    listener.close()

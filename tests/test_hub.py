@@ -73,7 +73,7 @@ async def test_an_entry_that_cannot_be_delivered_is_skipped_and_the_position_mov
     desk.hear(entry(2))
     assert sink.said()[-2] == {"type": "skip", "id": position(1).decode()}
     assert sink.numbers() == [2]
-    assert desk.hub.skipped == 1
+    assert desk.hub.counts.skipped == 1
 
 
 async def test_a_bad_entry_in_a_page_is_skipped_too() -> None:
@@ -95,10 +95,10 @@ async def test_foreign_messages_on_a_channel_are_dropped_and_counted() -> None:
         desk.hub.record_received(channel, payload)
     desk.hear(DurableRecord(position(0), position(5), body(5)))
     assert sink.types() == ["welcome", "synced"]
-    assert desk.hub.bad_records == 6
+    assert desk.hub.counts.unreadable == 6
     assert desk.bus.unanswered == 0
     desk.hub.record_received(channel, encode_control(b'{"type":"unknown"}'))
-    assert desk.hub.bad_records == 6
+    assert desk.hub.counts.unreadable == 6
 
 
 async def test_an_ephemeral_reaches_every_session() -> None:

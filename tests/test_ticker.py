@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.support.waiting import until
 from tidings_gateway.ticker import Ticker
 
@@ -57,4 +59,23 @@ async def test_a_fault_in_one_item_does_not_stop_the_clock_of_others() -> None:
     assert bad.faults == 1
     assert len(bad.calls) == 1
     ticker.cancel(good)
+    ticker.stop()
+
+
+async def test_a_late_tick_says_how_late_it_came() -> None:
+    """By so long nobody else on the loop was served either. What is told may fail; the clock goes on."""
+    ticker = Ticker()
+    late: list[float] = []
+
+    def note(late_s: float) -> None:
+        late.append(late_s)
+        raise RuntimeError("as told")
+
+    ticker.on_late = note
+    ticker.start()
+    await until(lambda: late)
+    time.sleep(0.4)  # time: a loop that stands still is the subject
+    await until(lambda: len(late) >= 3)
+    assert max(late) > 0.25
+    assert min(late) >= 0
     ticker.stop()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import random
 import secrets
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
@@ -22,15 +23,21 @@ from tidings_gateway.auth.tokens import TokenVerifier
 from tidings_gateway.bus.bus import Bus
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.gateway import Gateway
-from tidings_gateway.http.health import Health
+from tidings_gateway.http.health import Health, unready_because
 from tidings_gateway.http.problem import exception_handlers
-from tidings_gateway.http.routes import http_routes
+from tidings_gateway.http.routes import admin_routes, http_routes
 from tidings_gateway.hub import Hub
+from tidings_gateway.readings import Readings
+from tidings_gateway.server.admin import AdminServer, CannotListen, bind
 from tidings_gateway.server.draining import Draining
 from tidings_gateway.server.server import serve
 from tidings_gateway.server.settings import ServerSettings
 from tidings_gateway.session import Limits
 from tidings_gateway.settings import Settings
+from tidings_gateway.settings.values import Listen
+from tidings_gateway.telemetry.counts import Counts
+from tidings_gateway.telemetry.exposition import Exposition
+from tidings_gateway.telemetry.lag import LagWatch
 from tidings_gateway.ticker import Ticker
 from tidings_gateway.transports.upgrade import websocket_route
 
@@ -42,18 +49,50 @@ log = logging.getLogger("tidings.app")
 
 
 def run(settings: Settings) -> int:
-    """Serve until a signal ends it; returns the exit code. For the main thread of a process of its own."""
+    """Serve until a signal ends it; returns the exit code. For the main thread of a process of its own.
+
+    Raises `CannotListen` when the address of TIDINGS_ADMIN_LISTEN was given and cannot be had.
+    """
     draining = Draining()
-    return serve(create_app(settings, draining), server_settings(settings), draining)
+    admin = bind_admin(settings)
+    counts = Counts()
+    try:
+        app = create_app(settings, draining, counts=counts, admin=admin)
+        return serve(app, server_settings(settings), draining, counts.refused)
+    finally:
+        if admin is not None:
+            admin.close()
 
 
-def create_app(settings: Settings, draining: Draining) -> Starlette:
-    """Reads keys and the client's files: call it before the event loop serves.
+def bind_admin(settings: Settings) -> socket.socket | None:
+    """The operator's address, if there is to be one. A second gateway on a machine where nobody thought of that address
+    works all the same, and says what it lacks; one that was told the address must not leave its operator blind."""
+    if settings.admin_listen is None:
+        return None
+    try:
+        return bind(*settings.admin_listen)
+    except CannotListen as error:
+        if "admin_listen" in settings.model_fields_set:
+            raise
+        log.warning(
+            "no /metrics: %s (%s). Give this gateway a TIDINGS_ADMIN_LISTEN of its own, or an empty one",
+            settings.admin_listen,
+            error.why,
+        )
+        return None
+
+
+def create_app(
+    settings: Settings, draining: Draining, *, counts: Counts | None = None, admin: socket.socket | None = None
+) -> Starlette:
+    """Reads keys and the client's files: call it before the event loop serves. `admin` is the listener of /metrics,
+    which is closed with the application.
 
     Raises `InvalidKey` for a key that cannot be read and `MissingAsset` for an incomplete installation.
     """
-    gateway = create_gateway(settings)
+    gateway = create_gateway(settings, counts)
     hub = gateway.hub
+    note_lag(gateway)
     publisher = AsyncPublisher(
         settings.redis_url,
         prefix=settings.prefix,
@@ -78,12 +117,31 @@ def create_app(settings: Settings, draining: Draining) -> Starlette:
         hub.attach(bus)
         gateway.ticker.start()
         await bus.start()
+        async with AsyncExitStack() as stack:
+            if admin is not None:
+                await stack.enter_async_context(_admin(bus, admin))
+            try:
+                yield
+            finally:
+                gateway.ticker.stop()
+                await bus.close()
+                await publisher.close()
+
+    @asynccontextmanager
+    async def _admin(bus: Bus, listener: socket.socket) -> AsyncIterator[None]:
+        store_always = settings.ready_redis == "always"
+        readings = Readings(
+            gateway, bus, draining, lambda: unready_because(health(), store_always=store_always) is None
+        )
+        routes = admin_routes(settings, health=health, exposition=Exposition(readings))
+        server = AdminServer(Starlette(routes=routes, exception_handlers=exception_handlers()), listener)
+        await server.start()
+        address = Listen(settings.admin_listen.host if settings.admin_listen else "", server.port)
+        log.info("metrics on http://%s/metrics, with /livez and /readyz beside", address)
         try:
             yield
         finally:
-            gateway.ticker.stop()
-            await bus.close()
-            await publisher.close()
+            await server.close()
 
     def health() -> Health:
         bus = hub.bus
@@ -92,7 +150,9 @@ def create_app(settings: Settings, draining: Draining) -> Starlette:
     app = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", websocket_route(gateway)),
-            *http_routes(settings, publisher=publisher, origins=gateway.origins, health=health),
+            *http_routes(
+                settings, publisher=publisher, origins=gateway.origins, health=health, counts=gateway.hub.counts
+            ),
         ],
         exception_handlers=exception_handlers(),
         lifespan=lifespan,
@@ -102,7 +162,20 @@ def create_app(settings: Settings, draining: Draining) -> Starlette:
     return app
 
 
-def create_gateway(settings: Settings) -> Gateway:
+def note_lag(gateway: Gateway) -> None:
+    """The ticker's lateness is the event loop's: into the histogram, and into the log where it is much."""
+    lag = gateway.hub.counts.loop_lag
+    watch = LagWatch(gateway.settings.loop_lag_ms / 1000)
+
+    def note(late_s: float) -> None:
+        lag.observe(late_s)
+        if (words := watch.noted(late_s, gateway.now())) is not None:
+            log.warning("%s", words)
+
+    gateway.ticker.on_late = note
+
+
+def create_gateway(settings: Settings, counts: Counts | None = None) -> Gateway:
     """Everything a connection needs, not yet started."""
     rng = random.SystemRandom()
     hub = Hub(
@@ -110,6 +183,7 @@ def create_gateway(settings: Settings) -> Gateway:
         max_event_bytes=settings.max_event_bytes,
         page_events=settings.page_events,
         page_bytes=settings.page_bytes,
+        counts=counts,
     )
     limits = Limits(
         queue_events=settings.queue_events,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidings_gateway.core import frames
 
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from tidings_gateway.ticker import Ticker
 
 
+class Connection(Protocol):
+    """What everybody may see of a client's connection, whatever its transport."""
+
+    transport: str
+    """Its name among the metrics' labels."""
+
+    @property
+    def queued_bytes(self) -> int: ...
+
+
 @dataclass(slots=True)
 class Gateway:
     id: str
@@ -29,7 +39,7 @@ class Gateway:
     limits: Limits
     tokens: TokenVerifier
     origins: OriginPolicy
-    connections: set[object] = field(default_factory=set)
+    connections: set[Connection] = field(default_factory=set)
     """Those open now, of every transport. Bounded by `max_connections`, checked when a connection opens."""
     _sessions: int = 0
 

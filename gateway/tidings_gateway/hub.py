@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,7 @@ from tidings.log.page import Page
 from tidings.log.record import ControlRecord, DurableRecord, parse_record
 from tidings_gateway.core.feed import is_sound
 from tidings_gateway.core.frames import check_body, ephemeral_frame, event_frame, skip_frame
+from tidings_gateway.telemetry.counts import Counts
 
 if TYPE_CHECKING:
     from tidings_gateway.core.frames import Frame
@@ -39,6 +41,7 @@ class LogBus(Protocol):
     def want(self, channel: bytes) -> None: ...
     def unwant(self, channel: bytes) -> None: ...
     def confirmed(self, channel: bytes) -> int | None: ...
+    def age_s(self) -> float: ...
     def read(
         self, user: str, position: bytes | None, *, last: int, limit: int, max_bytes: int
     ) -> asyncio.Future[Page]: ...
@@ -47,17 +50,16 @@ class LogBus(Protocol):
 class Hub:
     """Sessions by channel. Its size is bounded by the connection limit at the door."""
 
-    def __init__(self, names: Names, *, max_event_bytes: int, page_events: int, page_bytes: int) -> None:
+    def __init__(
+        self, names: Names, *, max_event_bytes: int, page_events: int, page_bytes: int, counts: Counts | None = None
+    ) -> None:
+        self.counts = counts or Counts()
         self._names = names
         self._max_event_bytes = max_event_bytes
         self._page_events = page_events
         self._page_bytes = page_bytes
         self._sessions: dict[bytes, Session | set[Session]] = {}
         self._bus: LogBus | None = None
-        self.skipped = 0
-        """Entries found in Redis that could not be delivered; a `skip` stood in their place."""
-        self.bad_records = 0
-        """Channel messages of no known shape. They are somebody else's: nothing is lost by dropping them."""
 
     def attach(self, bus: LogBus) -> None:
         self._bus = bus
@@ -119,25 +121,21 @@ class Hub:
         try:
             record = parse_record(payload)
         except BadRecord:
-            self.bad_records += 1
+            self.counts.unreadable += 1
             log.warning("a message of no known shape on channel %r was dropped", channel[:160])
             return
         if isinstance(record, DurableRecord):
             if not is_sound(record):
-                self.bad_records += 1
+                self.counts.unreadable += 1
                 return
-            frame = self.durable_frame(record)
-            for session in _members(entry):
-                try:
-                    session.durable(record, frame)
-                except Exception:  # noqa: BLE001 - `_fault` logs it
-                    _fault(session)
+            self._relay(entry, record)
         elif isinstance(record, ControlRecord):
             # Control records belong to features that this version does not have; ignoring them is the contract.
             return
         elif (checked := check_body(record.body, self._max_event_bytes)) is None:
-            self.bad_records += 1
+            self.counts.unreadable += 1
         else:
+            self.counts.received_ephemeral += 1
             frame = ephemeral_frame(record.body, checked)
             for session in _members(entry):
                 try:
@@ -145,13 +143,31 @@ class Hub:
                 except Exception:  # noqa: BLE001 - `_fault` logs it
                     _fault(session)
 
+    def _relay(self, entry: Session | set[Session], record: DurableRecord) -> None:
+        counts = self.counts
+        counts.received_durable += 1
+        checked = check_body(record.body, self._max_event_bytes)
+        frame = self._skip(record) if checked is None else event_frame(record)
+        for session in _members(entry):
+            try:
+                session.durable(record, frame)
+            except Exception:  # noqa: BLE001 - `_fault` logs it
+                _fault(session)
+        # Once per record, not per session: two clocks are read, which is what a delivery may not cost.
+        counts.delivery.observe(self.bus.age_s())
+        if checked is not None:
+            counts.event_age(time.time() - checked.time / 1000)
+
     def durable_frame(self, record: DurableRecord, *, replay: bool = False) -> Frame:
         """The frame of a log entry, or the `skip` that stands in for one that cannot be delivered."""
         if check_body(record.body, self._max_event_bytes) is None:
-            self.skipped += 1
-            log.warning("entry %s cannot be delivered and was skipped", record.position.decode("ascii", "replace"))
-            return skip_frame(record.position)
+            return self._skip(record)
         return event_frame(record, replay=replay)
+
+    def _skip(self, record: DurableRecord) -> Frame:
+        self.counts.skipped += 1
+        log.warning("entry %s cannot be delivered and was skipped", record.position.decode("ascii", "replace"))
+        return skip_frame(record.position)
 
     def channel_on(self, channel: bytes, generation: int) -> None:
         for session in _members(self._sessions.get(channel)):

@@ -96,6 +96,7 @@ class Session:
 
     __slots__ = (
         "__weakref__",
+        "_counts",
         "_feed",
         "_hub",
         "_limits",
@@ -113,6 +114,7 @@ class Session:
         self.user = user
         self.channel = hub.channel(user)
         self._hub = hub
+        self._counts = hub.counts
         self._sink = sink
         self._feed = feed
         self._limits = limits
@@ -134,6 +136,10 @@ class Session:
     @property
     def queued(self) -> int:
         return len(self._outbox) if self._outbox is not None else 0
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._outbox.bytes if self._outbox is not None else 0
 
     def open(self) -> None:
         self._hub.join(self)
@@ -164,6 +170,7 @@ class Session:
             return
         if self._outbox is None and not self._sink.paused:
             if self._feed.accept(record):
+                self._counts.sent_durable += 1
                 self._sink.send(frame)
             else:
                 self._run(self._feed.record(record, room=True))
@@ -172,6 +179,7 @@ class Session:
         if fits and self._feed.accept(record):
             self._put(frame)
         else:
+            self._counts.fell_behind += not fits and self._feed.live
             self._run(self._feed.record(record, room=fits))
 
     def ephemeral(self, frame: Frame) -> None:
@@ -213,14 +221,20 @@ class Session:
                 case ReadAfter(read_id, position, last):
                     self._read(read_id, position, last)
                 case Opened(resumed, position):
+                    self._count_opening(effects, resumed=resumed)
                     self._put(self._sink.open_frame(self, resumed=resumed, position=position))
                     self._sink.welcomed()
                 case Resync(reason, position, missed):
+                    self._counts.resyncs[reason.value] += 1
                     self._put(frames.resync(reason, position, missed))
                 case Synced(position, replayed):
                     self._put(frames.synced(position, replayed))
                 case RetryLater(attempt):
                     self._retry_later(attempt)
+
+    def _count_opening(self, effects: Effects, *, resumed: bool) -> None:
+        why = next((effect.reason.value for effect in effects if isinstance(effect, Resync)), "start")
+        self._counts.resumes["resumed" if resumed else why] += 1
 
     def _read(self, read_id: int, position: bytes | None, last: int) -> None:
         # The reader owns the command: when this session goes away the answer is dropped, never cut half-way.
@@ -236,8 +250,10 @@ class Session:
             log.error("reading the log of %s failed: %r", self.user, error)
         with self._guarded():
             if error is None and not done.cancelled():
+                self._counts.pages += 1
                 self._run(self._feed.page(done.result(), read_id, budget=self._budget()))
             else:
+                self._counts.pages_failed += 1
                 self._run(self._feed.read_failed(read_id))
 
     def _retry_later(self, attempt: int) -> None:
@@ -279,15 +295,27 @@ class Session:
     def _put(self, frame: Frame) -> None:
         if self._outbox is None:
             if not self._sink.paused:
-                self._sink.send(frame)
+                self._send(frame)
                 return
             self._outbox = self._new_outbox()
             self._sink.waiting()
-        if not self._outbox.put(frame, self._sink.buffered()) and frame.coalesce is None:
+        outbox, counts = self._outbox, self._counts
+        coalesced, dropped = outbox.coalesced, outbox.dropped
+        taken = outbox.put(frame, self._sink.buffered())
+        counts.coalesced += outbox.coalesced - coalesced
+        counts.queue_full += outbox.dropped - dropped
+        if not taken and frame.coalesce is None:
             # Even a control frame found no place: this client asks and does not read.
             self._sink.overrun()
         elif self._writer is None:
             self._start_writer()
+
+    def _send(self, frame: Frame) -> None:
+        if frame.position is not None:
+            self._counts.sent_durable += 1
+        elif frame.coalesce is not None:
+            self._counts.sent_ephemeral += 1
+        self._sink.send(frame)
 
     def _start_writer(self) -> None:
         self._writer = asyncio.get_running_loop().create_task(self._write(), name="session writer")
@@ -303,7 +331,7 @@ class Session:
                 self._wakeup = None
                 continue
             for frame in outbox.take(WRITE_BATCH_BYTES):
-                self._sink.send(frame)
+                self._send(frame)
             if not len(outbox):
                 self._outbox = None
                 break

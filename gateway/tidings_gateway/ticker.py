@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from tidings_gateway.core.heartbeat import Wheel
@@ -16,6 +17,10 @@ log = logging.getLogger("tidings.ticker")
 
 TICK_MS = 100
 """Resolution of all deadlines: each comes at most this late, never early."""
+
+
+def _ignore(_: float) -> None:
+    pass
 
 
 class Timed(Protocol):
@@ -41,6 +46,9 @@ class Ticker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wheel: Wheel[Timed] = Wheel(TICK_MS, 0)
         self._handle: asyncio.TimerHandle | None = None
+        self._expected = 0.0
+        self.on_late: Callable[[float], None] = _ignore
+        """Told at each tick how late it came, in seconds: that long the event loop had no time for anything."""
 
     def now(self) -> float:
         """What every deadline is measured by: monotonic, in seconds."""
@@ -50,7 +58,7 @@ class Ticker:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._wheel = Wheel(TICK_MS, self.now() * 1000)
-        self._handle = self._loop.call_later(TICK_MS / 1000, self._tick)
+        self._arm(self.now())
 
     def stop(self) -> None:
         if self._handle is not None:
@@ -67,8 +75,14 @@ class Ticker:
     def _tick(self) -> None:
         assert self._loop is not None
         # Re-armed first: a fault in one item must never stop the clock of all others.
-        self._handle = self._loop.call_later(TICK_MS / 1000, self._tick)
-        for item in self._wheel.advance(self.now() * 1000):
+        now = self.now()
+        late_s = now - self._expected
+        self._arm(now)
+        try:
+            self.on_late(max(0.0, late_s))
+        except Exception:
+            log.exception("a late tick could not be noted")
+        for item in self._wheel.advance(now * 1000):
             try:
                 again = item.due(self.now())
                 if again is not None:
@@ -76,6 +90,11 @@ class Ticker:
             except Exception:
                 log.exception("a deadline failed")
                 self._fault(item)
+
+    def _arm(self, now: float) -> None:
+        assert self._loop is not None
+        self._expected = now + TICK_MS / 1000
+        self._handle = self._loop.call_at(self._expected, self._tick)
 
     def _fault(self, item: Timed) -> None:
         try:

@@ -201,7 +201,7 @@ class TestBodies:
         """Publisher and gateway agree on what an event is, and the frame carries it unchanged."""
         event = Event.encode("a.b", data, time_ms=1_764_444_444_000, key=key)
         checked = check_body(event.body, LIMIT)
-        assert checked == ("a.b", key)
+        assert checked == ("a.b", key, 1_764_444_444_000)
         frame = event_frame(DurableRecord(b"", b"Abcdefgh.1-2", event.body))
         sent = orjson.loads(frame.payload)
         assert sent.pop("type") == "event"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.deploy.compose import COMPOSE, environment_of, load, seconds, service
 from tests.deploy.dockerfile import DOCKERFILE, stages
@@ -65,6 +66,18 @@ def test_the_gateways_differ_in_name_and_address_only() -> None:
     assert one.pop("environment").pop("TIDINGS_GATEWAY_NAME") != two.pop("environment").pop("TIDINGS_GATEWAY_NAME")
     assert one.pop("networks") != two.pop("networks")
     assert one == two
+
+
+def test_metrics_are_where_prometheus_looks_and_nowhere_else(settings: Settings) -> None:
+    """Its targets are the gateways at the port of TIDINGS_ADMIN_LISTEN, which no port of the machine leads to and
+    which nginx passes nothing to."""
+    jobs = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())["scrape_configs"]
+    assert settings.admin_listen is not None
+    port = settings.admin_listen.port
+    targets = [target for job in jobs for told in job["static_configs"] for target in told["targets"]]
+    assert targets == [f"{_address(name)}:{port}" for name in GATEWAYS]
+    assert not any("ports" in service(name) for name in GATEWAYS)
+    assert not [server for server in values("server") if server.split()[0] in targets]
 
 
 def test_a_drain_has_time(settings: Settings) -> None:

@@ -11,6 +11,7 @@ import pytest
 import websockets
 
 from tests.support.gateway import GatewayProcess
+from tests.support.scraped import scrape
 from tests.support.tokens import API_KEY, SECRET
 from tests.support.valkey import ValkeyProcess
 from tidings.tokens import mint_token
@@ -27,7 +28,7 @@ async def _talk(url: str, hello: str, **options: Any) -> None:
 @pytest.mark.may_block(reason="the HTTP and WebSocket clients read certificates")
 async def test_no_token_or_key_is_ever_logged(valkey: ValkeyProcess, prefix: str) -> None:
     """At the debug level, by every way a credential can come, good and bad: header, URL, cookie, hello frame, malformed
-    frames around it, publishing. Neither the log nor an answer may hold one."""
+    frames around it, publishing. Neither the log nor an answer may hold one, nor the metrics."""
     good = mint_token("anna", secret=SECRET)
     canary = f"canary{secrets.token_hex(8)}"
     bad = [f"eyJhbGciOiJIUzI1NiJ9.{canary}.{canary}", canary, good + canary]
@@ -57,8 +58,10 @@ async def test_no_token_or_key_is_ever_logged(valkey: ValkeyProcess, prefix: str
                     answers.append((await client.post("/v1/publish", content=key, headers=headers)).text)
                     answers.append((await client.get(f"/v1/position?user=a&key={key}", headers=headers)).text)
                     answers.append((await client.get(f"/{key}")).text)
+        answers.append((await scrape(gateway.admin_url)).text)
         log = gateway.log
     told = log + "".join(answers)
+    assert "anna" not in answers[-1]  # nor do metrics know a user
     for secret in (good, good.rpartition(".")[2], canary, SECRET, API_KEY):
         assert secret not in told
     assert "refused" in log, "the refusals should have been logged"

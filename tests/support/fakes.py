@@ -56,6 +56,9 @@ class FakeBus:
         self.wanted.remove(channel)
         self.log.append(f"unwant {channel.decode()}")
 
+    def age_s(self) -> float:
+        return 0.001
+
     def confirmed(self, channel: bytes) -> int | None:
         return self.generations.get(channel)
 

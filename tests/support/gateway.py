@@ -22,6 +22,7 @@ from tests.support.waiting import until, until_sync
 ROOT = Path(__file__).parents[2]
 
 _LISTENING = re.compile(r"listening on http://([0-9.]+):([0-9]+)")
+_METRICS = re.compile(r"metrics on (http://[0-9.]+:[0-9]+)/metrics")
 _COMPLAINTS = ("Traceback (most recent call last)", "was never retrieved", "was never awaited", "Exception in callback")
 
 FAST_DRAIN = {"TIDINGS_DRAIN_GRACE_MS": "200", "TIDINGS_DRAIN_WINDOW_MS": "1000", "TIDINGS_RETRY_MS": "500"}
@@ -66,6 +67,13 @@ class GatewayProcess:
         return f"ws://127.0.0.1:{self.port}/v1/ws"
 
     @property
+    def admin_url(self) -> str:
+        """Where /metrics is, as its log says (at the level info)."""
+        found = _METRICS.search(self.log, self._started_at)
+        assert found, "the log does not say where /metrics is"
+        return found[1]
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid
@@ -106,7 +114,7 @@ class GatewayProcess:
         self._started_at = self._log.tell()
         env = {name: value for name, value in os.environ.items() if not name.startswith("TIDINGS_")}
         env |= {"PYTHONUNBUFFERED": "1", "PYTHONPATH": f"{ROOT / 'publisher'}{os.pathsep}{ROOT / 'gateway'}"}
-        settings = {"TIDINGS_LISTEN": f"127.0.0.1:{self.port}", **self.settings}
+        settings = {"TIDINGS_LISTEN": f"127.0.0.1:{self.port}", "TIDINGS_ADMIN_LISTEN": "127.0.0.1:0", **self.settings}
         env |= {name: value for name, value in settings.items() if value is not None}
         self._process = spawn([sys.executable, "-m", "tidings", "serve"], log=self._log, env=env, cwd=self.directory)
 

@@ -11,6 +11,7 @@ import itertools
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -71,6 +72,8 @@ class Bus:
         self._meta_ttl_s = meta_ttl_s
         self._failover: Failover = failover
         self._rng = rng or random.SystemRandom()
+        self._clock_ms = clock_ms or _monotonic_ms
+        self._channels = Channels(linger_ms=limits.linger_ms, batch=limits.subscribe_batch)
         gateway_id = new_epoch(self._rng)
         self.gateway_id = gateway_id
         """Names this gateway to Redis: in CLIENT LIST and in its canary."""
@@ -80,11 +83,11 @@ class Bus:
                 gateway_id=gateway_id,
                 canary_name=canary_name(names.prefix, gateway_id),
                 scripts=(READ, CANARY),
-                channels=Channels(linger_ms=limits.linger_ms, batch=limits.subscribe_batch),
+                channels=self._channels,
                 listener=listener,
                 limits=limits,
                 next_generation=partial(next, itertools.count(1)),
-                clock_ms=clock_ms or _monotonic_ms,
+                clock_ms=self._clock_ms,
                 rng=self._rng,
             ),
         )
@@ -160,6 +163,37 @@ class Bus:
         """From writing the last canary to hearing it; None while there is no link."""
         link = self._primary.link
         return link.canary.lag_ms if link is not None else None
+
+    @property
+    def links(self) -> int:
+        """How many there were, this one included."""
+        return self._primary.opened
+
+    @property
+    def troubles(self) -> Counter[str]:
+        """Of links that ended or could not be opened, by the value of their `Kind`."""
+        return self._primary.troubles
+
+    @property
+    def channels(self) -> int:
+        """In the table: wanted, or lingering."""
+        return len(self._channels)
+
+    @property
+    def reads_outstanding(self) -> int:
+        """Scripts sent and not yet answered."""
+        link = self._primary.link
+        return link.scripts.outstanding if link is not None else 0
+
+    @property
+    def reads_queued(self) -> int:
+        link = self._primary.link
+        return link.scripts.queued if link is not None else 0
+
+    def age_s(self) -> float:
+        """How long ago the last bytes came over the subscribed connection: while a record is handed on, its own, since
+        nothing more is read until all that came is handed on. Goes on through times without a link."""
+        return (self._clock_ms() - self._primary.heard_ms) / 1000
 
     # Channels
 

@@ -152,6 +152,11 @@ class Link:
 
     # Use
 
+    @property
+    def heard_ms(self) -> float:
+        """When the last byte came over the subscribed connection."""
+        return self._pubsub.last_received_ms
+
     def follow_table(self, generation: int) -> None:
         self.subscriber.follow_table(generation)
 

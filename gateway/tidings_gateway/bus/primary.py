@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from tidings.errors import StoreUnavailable
@@ -45,6 +46,11 @@ class Primary:
         self.why_down = "no connection to Redis was tried yet"
         """One sentence; empty while the link is up."""
         self.kind_down: Kind | None = None
+        self.opened = 0
+        """Links that were."""
+        self.troubles: Counter[str] = Counter()
+        """Of links that ended or could not be opened, by kind."""
+        self._heard_ms = parts.clock_ms()
         self._locate = locate
         self._parts = parts
         self._down_since_ms = parts.clock_ms()
@@ -59,6 +65,14 @@ class Primary:
     def down_ms(self) -> float:
         """How long there has been no link; 0 while there is one."""
         return 0.0 if self.link is not None else self._parts.clock_ms() - self._down_since_ms
+
+    @property
+    def heard_ms(self) -> float:
+        """When the last byte came over a subscribed connection, this link's or an earlier one's; before the first link,
+        when we began to try."""
+        if self.link is not None:
+            self._heard_ms = self.link.heard_ms
+        return self._heard_ms
 
     def want(self, channel: bytes) -> None:
         self._parts.channels.want(channel)
@@ -133,13 +147,16 @@ class Primary:
     def _up(self, link: Link) -> None:
         self.generation = self._parts.next_generation()
         self.link = link
+        self.opened += 1
         self.why_down, self.kind_down = "", None
         link.on_lost = self._lost
         link.follow_table(self.generation)
 
     def _lost(self, why: Trouble) -> None:
+        self._heard_ms = self.heard_ms
         self.link = None
         self._down_since_ms = self._parts.clock_ms()
+        self.troubles[why.kind.value] += 1
         self.why_down, self.kind_down = why.words, why.kind
         self._parts.channels.reset()
         try:
@@ -148,6 +165,7 @@ class Primary:
             log.exception("the listener failed to take the loss of the link")
 
     def _down(self, why: Trouble) -> None:
+        self.troubles[why.kind.value] += 1
         self.why_down, self.kind_down = why.words, why.kind
         self._tell_down(why)
 

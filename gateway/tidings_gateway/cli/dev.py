@@ -56,6 +56,8 @@ def dev(port: int, directory: Path | None, user: str) -> int:
         environ.setdefault("TIDINGS_DRAIN_GRACE_MS", "0")
         environ.setdefault("TIDINGS_DRAIN_WINDOW_MS", "500")
         environ["TIDINGS_LISTEN"] = f"127.0.0.1:{free_port_from(port)}"
+        # Another gateway of this machine may have the default address.
+        environ.setdefault("TIDINGS_ADMIN_LISTEN", "")
         environ.setdefault("TIDINGS_LOG_LEVEL", "warning")
         environ.setdefault("TIDINGS_LOG_FORMAT", "text")
         settings = load_settings(environ)

@@ -17,6 +17,7 @@ from tidings_gateway.cli.publish import publish
 from tidings_gateway.cli.serve import serve
 from tidings_gateway.cli.token import token
 from tidings_gateway.embedded import EmbeddedError
+from tidings_gateway.server.admin import CannotListen
 from tidings_gateway.settings import SettingsError
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -61,6 +62,9 @@ def run(arguments: Sequence[str]) -> int:
     except InvalidInput as error:
         click.echo(f"tidings: {error}", err=True)
         return USAGE
+    except CannotListen as error:
+        click.echo(f"tidings: TIDINGS_ADMIN_LISTEN: cannot listen on {error}", err=True)
+        return FAILED
     except (TidingsError, EmbeddedError, MissingAsset) as error:
         click.echo(f"tidings: {error}", err=True)
         return FAILED

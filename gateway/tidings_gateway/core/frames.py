@@ -80,6 +80,8 @@ class CheckedBody(NamedTuple):
 
     event: str
     key: str | None
+    time: int
+    """The publisher's wall clock, in ms."""
 
 
 def check_body(body: bytes, max_bytes: int) -> CheckedBody | None:
@@ -109,7 +111,7 @@ def check_body(body: bytes, max_bytes: int) -> CheckedBody | None:
         return None
     if type(time) is not int or not 0 <= time <= _MAX_SAFE_INTEGER:
         return None
-    return CheckedBody(event, key)
+    return CheckedBody(event, key, time)
 
 
 def _is_plain_object(body: bytes) -> bool:

@@ -79,6 +79,7 @@ def _environ(valkey: EmbeddedValkey, secret: str, origins: tuple[str, ...]) -> d
     return {
         "TIDINGS_REDIS_URL": valkey.url,
         "TIDINGS_LISTEN": "127.0.0.1:0",
+        "TIDINGS_ADMIN_LISTEN": "",
         "TIDINGS_JWT_SECRET": secret,
         "TIDINGS_API_KEY": secrets.token_urlsafe(32),
         "TIDINGS_ALLOWED_ORIGINS": ",".join(origins),

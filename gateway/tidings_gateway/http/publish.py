@@ -18,6 +18,7 @@ from tidings_gateway.auth.apikeys import ApiKeys
 from tidings_gateway.http.body import read_json
 from tidings_gateway.http.messages import Asked, parse_request
 from tidings_gateway.http.problem import ProblemError, unauthorized, unavailable
+from tidings_gateway.telemetry.counts import Counts
 
 log = logging.getLogger("tidings.publish")
 
@@ -41,7 +42,10 @@ class Publishing(Protocol):
 class PublishRoutes:
     """The two routes and what they share: the keys, the bound on requests in flight, and one log line per change."""
 
-    def __init__(self, publisher: Publishing, keys: ApiKeys, *, max_publish_bytes: int) -> None:
+    def __init__(
+        self, publisher: Publishing, keys: ApiKeys, *, max_publish_bytes: int, counts: Counts | None = None
+    ) -> None:
+        self._counts = counts or Counts()
         self._publisher = publisher
         self._keys = keys
         self._max_bytes = max_publish_bytes
@@ -49,7 +53,14 @@ class PublishRoutes:
         self._failing: str | None = None
 
     async def publish(self, request: Request) -> Response:
-        return await self._bounded(request, self._publish)
+        requests = self._counts.publish_requests
+        try:
+            response = await self._bounded(request, self._publish)
+        except ProblemError as problem:
+            requests[_request_outcome(problem)] += 1
+            raise
+        requests["stored" if response.status_code == 200 else "partly"] += 1
+        return response
 
     async def position(self, request: Request) -> Response:
         return await self._bounded(request, self._position)
@@ -69,6 +80,8 @@ class PublishRoutes:
         asked = parse_request(await read_json(request, self._max_bytes))
         outcomes = await self._publisher.publish_many([item.message for item in asked.asked])
         self._note(outcomes)
+        for outcome in outcomes:
+            self._counts.publish_events[_outcome(outcome)] += 1
         if asked.single:
             return _single(outcomes[0])
         failed = [outcome for outcome in outcomes if isinstance(outcome, PublishError)]
@@ -100,6 +113,18 @@ class PublishRoutes:
         elif failure is None and self._failing is not None and any(isinstance(item, Receipt) for item in outcomes):
             self._failing = None
             log.info("publishing works again")
+
+
+def _request_outcome(problem: ProblemError) -> str:
+    if problem.status < 500:
+        return "unauthorized" if problem.status == 401 else "invalid"
+    return "failed" if "outcome_unknown" in problem.members else "busy"
+
+
+def _outcome(outcome: Outcome) -> str:
+    if isinstance(outcome, Receipt):
+        return "ephemeral" if outcome.position is None else "duplicate" if outcome.duplicate else "stored"
+    return outcome.code if isinstance(outcome, PublishError) else "invalid"
 
 
 def _single(outcome: Outcome) -> Response:

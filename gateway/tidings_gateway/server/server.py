@@ -32,6 +32,7 @@ from tidings_gateway.server.state import GatewayState
 
 if TYPE_CHECKING:
     import socket
+    from collections import Counter
     from collections.abc import Callable
     from types import FrameType
 
@@ -48,15 +49,19 @@ WATCHDOG_S = 0.5
 
 
 class GatewayServer(uvicorn.Server):
-    """Serves one application. `draining` is made by the caller, who shows it to the application too."""
+    """Serves one application. `draining` is made by the caller, who shows it to the application too; so is `refused`,
+    which counts the upgrades that were not taken."""
 
-    def __init__(self, app: Application, settings: ServerSettings, draining: Draining) -> None:
-        config = _config(app, settings)
+    def __init__(
+        self, app: Application, settings: ServerSettings, draining: Draining, refused: Counter[str] | None = None
+    ) -> None:
+        config = configure(app, settings)
         config.load()
         config.lifespan_class = Lifespan
         super().__init__(config)
         self.settings = settings
         self.draining = draining
+        self.refused = refused
         self.exit_code = 0
         self.port = 0
         """The port in use, once `started`."""
@@ -124,7 +129,7 @@ class GatewayServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self.state = GatewayState(self.settings, self.draining, self._loop)
+        self.state = GatewayState(self.settings, self.draining, self._loop, self.refused)
         self.server_state = self.state
         if self._asked_to_end():
             return
@@ -242,12 +247,12 @@ class GatewayServer(uvicorn.Server):
         return self.exit_code
 
 
-def serve(app: Application, settings: ServerSettings, draining: Draining) -> int:
+def serve(app: Application, settings: ServerSettings, draining: Draining, refused: Counter[str] | None = None) -> int:
     """`GatewayServer.run_process` in one call."""
-    return GatewayServer(app, settings, draining).run_process()
+    return GatewayServer(app, settings, draining, refused).run_process()
 
 
-def _config(app: Application, settings: ServerSettings) -> uvicorn.Config:
+def configure(app: Application, settings: ServerSettings) -> uvicorn.Config:
     """Everything uvicorn would take from the environment or from its defaults, said outright."""
     return uvicorn.Config(
         cast("ASGIApplication", app),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from uvicorn.server import ServerState
@@ -28,8 +29,16 @@ upgrade too many deserves its 503."""
 class GatewayState(ServerState):
     """Made once, when the loop runs."""
 
-    def __init__(self, settings: ServerSettings, draining: Draining, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        draining: Draining,
+        loop: asyncio.AbstractEventLoop,
+        refused: Counter[str] | None = None,
+    ) -> None:
+        """`refused` counts the upgrades that were, by a word."""
         super().__init__()
+        self.refused: Counter[str] = Counter() if refused is None else refused
         self.settings = settings
         self.draining = draining
         self.open = Sockets(settings, loop)
@@ -45,8 +54,10 @@ class GatewayState(ServerState):
         if self.draining.refusing:
             return self._draining_refusal()
         if len(self.handshakes) >= settings.max_handshakes:
+            self.refused["handshakes"] += 1
             return unavailable("Too many handshakes are under way.", settings.retry_ms)
         if len(self.open) + len(self.handshakes) >= settings.max_connections:
+            self.refused["connections"] += 1
             return unavailable("Too many connections.", settings.retry_ms)
         return None
 
@@ -82,4 +93,5 @@ class GatewayState(ServerState):
         return any(connection.transport.get_write_buffer_size() for connection in http)
 
     def _draining_refusal(self) -> Refusal:
+        self.refused["draining"] += 1
         return unavailable("This server is about to stop. Another one answers.", self.settings.retry_ms)

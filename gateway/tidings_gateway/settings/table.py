@@ -58,6 +58,7 @@ def _secret(check: Any) -> Any:
 
 
 Listen = Annotated[values.Listen, BeforeValidator(values.parse_listen)]
+AdminListen = Annotated[values.Listen | None, BeforeValidator(values.parse_optional_listen)]
 Origins = Annotated[tuple[Annotated[str, AfterValidator(values.check_origin)], ...], BeforeValidator(values.split_list)]
 JwtSecret = Annotated[SecretStr, _secret(values.check_secret), _secret(check_secret_key)]
 Secrets = Annotated[tuple[JwtSecret, ...], BeforeValidator(values.split_list)]
@@ -106,6 +107,11 @@ class Settings(BaseModel):
     redis_url: str = shared_row(shared.REDIS_URL)
     prefix: str = shared_row(shared.PREFIX)
     listen: Listen = row("127.0.0.1:8080", "HOST:PORT for clients and publishers. Port 0 lets the kernel choose.")
+    admin_listen: AdminListen = row(
+        "127.0.0.1:8081",
+        "HOST:PORT for the operator: /metrics, /livez, /readyz, until the very end of a drain. Empty: none. Taken "
+        "already: the gateway does not start; where nobody set this, it warns and goes on without.",
+    )
     base_path: Annotated[str, AfterValidator(values.check_base_path)] = row(
         "", "A path before every route, such as /push, for a proxy that does not strip it."
     )
@@ -232,6 +238,9 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = row("info", "The least severe line that is logged.")
     log_format: Literal["auto", "text", "json"] = row(
         "auto", "One JSON object per line, or text. auto: text on a terminal, else JSON."
+    )
+    loop_lag_ms: int = row(
+        500, "A warning when the event loop stood still for longer, once a minute at most. 0: none.", low=0
     )
 
     @field_validator(*(source.name for source in shared.SHARED))

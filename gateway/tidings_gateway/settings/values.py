@@ -55,6 +55,13 @@ def parse_listen(text: object) -> Listen:
     return Listen(host, int(port))
 
 
+def parse_optional_listen(text: object) -> Listen | None:
+    """As `parse_listen`; empty text is None."""
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return None
+    return parse_listen(text)
+
+
 def split_list(value: object) -> object:
     """A list from text: comma or line separated, or one JSON list when it starts with `[`. Anything else passes."""
     return shared.split_list(value) if isinstance(value, str) else value

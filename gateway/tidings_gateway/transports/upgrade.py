@@ -28,6 +28,7 @@ def websocket_route(gateway: Gateway) -> Callable[[WebSocket], Awaitable[None]]:
         check = gateway.origins.check(scope["headers"])
         if not check.allowed:
             log.info("an upgrade from a page of origin %s was refused", check.shown)
+            gateway.hub.counts.refused["origin"] += 1
             await websocket.send_denial_response(origin_refused(check))
             return
         credential, refused = None, False
@@ -36,6 +37,7 @@ def websocket_route(gateway: Gateway) -> Callable[[WebSocket], Awaitable[None]]:
                 scope, cookie_name=gateway.settings.cookie_name, has_origin=check.origin is not None
             )
         except OriginRequired:
+            gateway.hub.counts.refused["origin"] += 1
             await websocket.send_denial_response(origin_required())
             return
         except Unauthorized as error:

@@ -70,6 +70,7 @@ class WebSocketConnection:
         "id",
     )
     _socket: Socket
+    transport = "websocket"
 
     def __init__(self, gateway: Gateway, credential: str | None, *, refused: bool = False) -> None:
         """`credential` is the token that came with the handshake, None when the hello is to bring it. `refused`: what
@@ -97,6 +98,7 @@ class WebSocketConnection:
         self._socket = socket
         gateway = self._gateway
         gateway.connections.add(self)
+        gateway.hub.counts.opened[self.transport] += 1
         if len(gateway.connections) > gateway.settings.max_connections:
             self._finish(closing.TOO_MANY)
             return
@@ -130,9 +132,10 @@ class WebSocketConnection:
     def drain(self, retry_ms: int) -> None:
         self._finish(closing.DRAINING, retry_ms)
 
-    def closed(self, code: int) -> None:  # noqa: ARG002 - every ending is the same to the session
+    def closed(self, code: int) -> None:
         self._state = State.ENDED
         self._gateway.connections.discard(self)
+        self._gateway.hub.counts.close(self.transport, code, self._closing)
         self._gateway.ticker.cancel(self)
         if self._session is not None:
             self._session.close()
@@ -225,6 +228,10 @@ class WebSocketConnection:
     def _expires_in_ms(self) -> int:
         assert self._grant is not None
         return max(0, int(self._grant.expires_at_s * 1000) - self._gateway.wall_ms())
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._session.queued_bytes if self._session is not None else 0
 
     # The session's side.
 

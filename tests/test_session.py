@@ -297,3 +297,51 @@ async def test_an_error_behind_a_read_ends_the_session(caplog: pytest.LogCapture
     assert sink.calls == ["failed"]
     assert "cannot be encoded" in caplog.text
     session.close()
+
+
+async def test_what_is_counted_is_what_happened() -> None:
+    """Straight or out of the queue, coalesced, dropped, left to the log; each once, also when the queue goes away with
+    its session: a counter that goes back looks like a restart."""
+    desk = Desk(queue_events=16)
+    counts = desk.hub.counts
+    session, sink = await desk.live(0)
+    desk.hear(entry(1))
+    assert counts.sent_durable == 1
+    sink.paused = True
+    for seq in range(2, 12):
+        desk.hear(entry(seq))
+    for number in (1, 2, 3):
+        session.ephemeral(ephemeral_frame(b'{"event":"p","data":%d,"time":1}' % number))
+    for number in range(8):
+        session.ephemeral(ephemeral_frame(b'{"event":"q","data":1,"time":1,"key":"%d"}' % number))
+    assert (counts.coalesced, counts.queue_full) == (2, 3)
+    assert (counts.sent_durable, counts.sent_ephemeral) == (1, 0)
+    for seq in range(12, 21):
+        desk.hear(entry(seq))  # six ephemerals make way; one entry does not fit, and those behind it are not asked
+    assert (counts.queue_full, counts.fell_behind) == (9, 1)
+    assert session.queued_bytes > 0
+    sink.paused = False
+    session.writable()
+    await until(lambda: session.queued == 0)
+    assert (counts.sent_durable, counts.sent_ephemeral) == (17, 0)
+    session.close()
+    assert (counts.coalesced, counts.queue_full, session.queued_bytes) == (2, 9, 0)
+
+
+@pytest.mark.parametrize("reason", [None, *ResyncReason])
+async def test_what_became_of_a_position_is_counted(reason: ResyncReason | None) -> None:
+    """Resumed, or why not; and none given is a start, which is no resync."""
+    desk = Desk()
+    counts = desk.hub.counts
+    desk.session(position(3))
+    desk.confirm()
+    await desk.bus.answer(Page(position(3), position(3), reason=reason))
+    desk.session(None)
+    await desk.bus.answer(Page(position(3), position(3)))
+    told = "resumed" if reason is None else reason.value
+    assert counts.resumes == {told: 1, "start": 1}
+    assert counts.resyncs == ({} if reason is None else {told: 1})
+    assert (counts.pages, counts.pages_failed) == (2, 0)
+    desk.session(position(3))
+    await desk.bus.answer(StoreUnavailable("away"))
+    assert (counts.pages, counts.pages_failed) == (2, 1)

@@ -272,3 +272,18 @@ async def test_the_owner_tasks_death_is_noticed(
         await until(lambda: not bus.up)
         await until(lambda: bus.up)
     assert "starting it again" in caplog.text
+
+
+async def test_the_age_of_the_last_byte_outlives_the_link(prefix: str) -> None:
+    """Small while canaries come, and growing without a link, also when nobody asked while there was one."""
+    with ValkeyProcess() as server:
+        async with running(server.url, prefix, Listener()) as bus:
+            await asyncio.sleep(0.7)  # time: long enough for canaries to come that nobody asks about
+            server.kill()
+            await until(lambda: not bus.up)
+            assert bus.age_s() < 0.5
+            assert bus.links == 1
+            await until(lambda: bus.age_s() > 0.8)
+            await until(lambda: bus.troubles["refused"] >= 1)
+            assert bus.troubles["closed"] == 1
+            assert (bus.reads_outstanding, bus.reads_queued) == (0, 0)

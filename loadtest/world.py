@@ -102,6 +102,7 @@ class World:
                 "TIDINGS_REDIS_URL": self.redis_url,
                 "TIDINGS_JWT_SECRET": self.secret,
                 "TIDINGS_API_KEY": secrets.token_hex(32),
+                "TIDINGS_ADMIN_LISTEN": "",
             }
             for number in range(self._count):
                 gateway = Gateway(f"gateway{number + 1}", environ, self._directory)

@@ -55,7 +55,11 @@ def environ(image: Scratch, valkey: ValkeyProcess) -> dict[str, str]:
     (folder / "redis_url").write_text(valkey.url)
     settings = environment_of("gateway-1") | {"TIDINGS_ALLOWED_ORIGINS": "https://app.example.com"}
     settings |= {"TIDINGS_DRAIN_GRACE_MS": "100", "TIDINGS_DRAIN_WINDOW_MS": "100"}
-    return SHIPPED.env() | settings | {"TIDINGS_LISTEN": f"0.0.0.0:{free_port()}"}
+    return (
+        SHIPPED.env()
+        | settings
+        | {name: f"0.0.0.0:{free_port()}" for name in ("TIDINGS_LISTEN", "TIDINGS_ADMIN_LISTEN")}
+    )
 
 
 @pytest.fixture

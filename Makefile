@@ -30,9 +30,12 @@ WORKERS ?= 2
 SECONDS_OF_CHAOS ?= 60
 MINUTES_OF_FUZZ ?= 60
 REDIS ?=
-STRIKE ?= cut
+# For `make storm`: why these, and all the others, is in loadtest/README.md.
 USERS ?= 500
-ARGUMENTS ?=
+STRIKE ?= cut
+SECONDS ?= 10
+RATE ?= 100
+STORM_FLAGS ?=
 
 .PHONY: help
 help: ## this list
@@ -93,8 +96,8 @@ chaos: $(READY) ## cut, kill and drain, or strike Redis in the ways named by RED
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS_OF_CHAOS) --redis '$(REDIS)'
 
 .PHONY: storm
-storm: $(READY) ## USERS (500) pages, and a STRIKE (cut, drain, kill, both): all back, all caught up?
-	$(BIN)/python -m loadtest --users $(USERS) --strike $(STRIKE) $(ARGUMENTS)
+storm: $(READY) ## USERS (500) pages and a STRIKE (cut, drain, kill, both): all back, all caught up, nothing lost or twice?
+	$(BIN)/python -m loadtest --users $(USERS) --strike $(STRIKE) --steady-s $(SECONDS) --rate $(RATE) $(STORM_FLAGS)
 
 .PHONY: dev
 dev: $(READY) ## a gateway with its own Valkey, a token and a line to try it with

@@ -15,6 +15,7 @@ import locust  # noqa: F401, I001
 import gevent
 from locust.env import Environment
 
+from loadtest.descriptors import make_room_for
 from loadtest.herd import Herd
 from loadtest.locustfile import Shape, Tab, Watch
 from loadtest.options import Options
@@ -28,13 +29,15 @@ def main(arguments: list[str] | None = None) -> int:
     Options.add_to(parser)
     try:
         options = Options.parsed(parser.parse_args(arguments))
+        make_room_for(options.users)
     except ValueError as error:
         parser.error(str(error))
     with World() as world:
         environment = Environment(user_classes=[Tab])
-        Tab.herd = Herd(options, world.urls, world.secret, Watch(environment))
-        publisher = Publisher(world.redis_url)
-        shape = Shape(environment, options, strike_of(options.strike, Tab.herd, world), publisher)
+        # Two: pages that all fetch their state at once must not keep the workers waiting.
+        publisher, reader = Publisher(world.redis_url), Publisher(world.redis_url)
+        Tab.herd = Herd(options, world.urls, world.secret, reader.position, Watch(environment))
+        shape = Shape(environment, options, strike_of(options.strike, Tab.herd, world), publisher, _say)
         runner = environment.create_local_runner()
         print(f"{options.users} pages, {len(world.urls)} gateways, strike: {options.strike}", flush=True)
         try:
@@ -44,8 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             runner.quit()
             publisher.close()
+            reader.close()
     print(report, flush=True)
     return 0 if report.verdict.ok else 1
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

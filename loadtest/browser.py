@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import gevent
 from gevent.event import Event as Signal
 
 from loadtest.machine import reduce
 from loadtest.page import Page, Watcher
 from loadtest.states import CONNECT_MS, Effects, initial
 from loadtest.wire import ABNORMAL, Closed, Refused, Wire
+from tidings.errors import PublishError
+
+FETCH_POLL_MS = 20.0
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """The page's fetch of its state, under way. `done_ms`: when to look whether it is done."""
+
+    number: int
+    started_ms: float
+    done_ms: float
+    greenlet: Any
 
 
 class Browser:
     """A page with its client. `run` is the body of its greenlet.
 
-    `url` and `token` are asked at each dial. `refetch_ms`: how long the page's own fetch of its state takes.
+    `url` and `token` are asked at each dial, `token` with whether the one before was refused. `position`: where the
+    user's log stands, asked when the page fetches its state; raises `PublishError`. `refetch_ms`: how long that fetch
+    takes beyond the question, give or take half.
     """
 
     def __init__(
         self,
         page: Page,
         url: Callable[[], str],
-        token: Callable[[], str],
+        token: Callable[[bool], str],
+        position: Callable[[str], str],
         watcher: Watcher,
         *,
         refetch_ms: float,
@@ -37,14 +55,14 @@ class Browser:
         self.stopped = False
         self._url = url
         self._token = token
+        self._position = position
         self._watcher = watcher
         self._refetch_ms = refetch_ms
         self._origin = origin
         self._clock_ms = clock_ms
         self._rng = rng
         self._wire: Wire | None = None
-        self._load: tuple[int, float, float] | None = None
-        """The number of the fetch under way, when it began, and when it will be done."""
+        self._fetch: _Fetch | None = None
         self._dialled_ms = 0.0
         self._away_ms: float | None = None
         self._nudge = Signal()
@@ -59,10 +77,12 @@ class Browser:
         finally:
             # Also when the greenlet is killed: a page that is closed says goodbye.
             self._dispatch({"type": "close"})
+            self._abort()
 
-    def close(self) -> None:
-        self.stopped = True
-        self._nudge.set()
+    @property
+    def connected(self) -> bool:
+        """Greeted by a gateway, caught up or not."""
+        return self.state.name in ("replaying", "live")
 
     def cut(self) -> bool:
         """The network goes away under it. False when it was not connected."""
@@ -74,7 +94,9 @@ class Browser:
     # Waiting
 
     def _wait(self) -> None:
-        times = [at for at in (self.state.wake_at, self._load and self._load[2]) if at is not None]
+        times = [] if self.state.wake_at is None else [self.state.wake_at]
+        if self._fetch is not None:
+            times.append(self._fetch.done_ms)
         left_s = max(0.0, min(times) - self._clock_ms()) / 1000 if times else None
         wire = self._wire
         if wire is None:
@@ -91,14 +113,44 @@ class Browser:
             self._dispatch({"type": "frame", "dial": dial, "frame": frame})
 
     def _due(self) -> None:
-        now = self._clock_ms()
-        if self._load is not None and self._load[2] <= now:
-            (number, started_ms, _), self._load = self._load, None
-            # Only what the machine still waits for counts; else `abort` had come first.
-            self.page.fetched(started_ms)
-            self._dispatch({"type": "loaded", "load": number})
+        if self._fetch is not None and self._fetch.done_ms <= self._clock_ms():
+            self._look_at(self._fetch)
         while (at := self.state.wake_at) is not None and at <= self._clock_ms() and not self.stopped:
             self._dispatch({"type": "tick"})
+
+    # The page's own state
+
+    def _start_fetch(self, number: int) -> None:
+        now = self._clock_ms()
+        done_ms = now + self._rng.uniform(0.5, 1.5) * self._refetch_ms
+        # In a greenlet of its own: meanwhile frames come in and are held, as in a page.
+        self._fetch = _Fetch(number, now, done_ms, gevent.spawn(self._ask_position))
+
+    def _ask_position(self) -> str | PublishError:
+        try:
+            return self._position(self.page.user)
+        except PublishError as error:
+            return error
+
+    def _look_at(self, fetch: _Fetch) -> None:
+        if not fetch.greenlet.ready():
+            fetch.done_ms = self._clock_ms() + FETCH_POLL_MS
+            return
+        self._fetch = None
+        took_ms = self._clock_ms() - fetch.started_ms
+        answer = fetch.greenlet.get()
+        if isinstance(answer, PublishError):
+            self._watcher.happened("page", "its own fetch", took_ms, type(answer).__name__)
+            self._dispatch({"type": "loadFailed", "load": fetch.number, "message": str(answer)})
+        else:
+            self._watcher.happened("page", "its own fetch", took_ms)
+            self.page.fetched(answer, fetch.started_ms)
+            self._dispatch({"type": "loaded", "load": fetch.number})
+
+    def _abort(self) -> None:
+        fetch, self._fetch = self._fetch, None
+        if fetch is not None:
+            fetch.greenlet.kill(block=False)
 
     # Events in, effects out
 
@@ -136,7 +188,7 @@ class Browser:
                     following.append(self._dial(effect["dial"]))
                 case "hello":
                     position = {} if effect["position"] is None else {"position": effect["position"]}
-                    self._send({"type": "hello", "token": self._token(), **position})
+                    self._send({"type": "hello", "token": self._token(self.state.refusals > 0), **position})
                 case "send":
                     self._send(effect["frame"])
                 case "drop":
@@ -145,13 +197,12 @@ class Browser:
                     self.stopped = True
                     self._drop(1000, "")
                 case "load":
-                    now = self._clock_ms()
-                    self._load = (effect["load"], now, now + self._rng.uniform(0.5, 1.5) * self._refetch_ms)
+                    self._start_fetch(effect["load"])
                 case "abort":
-                    self._load = None
+                    self._abort()
                 case "deliver":
                     self.page.deliver(effect["event"])
-                case "report":
+                case "report" if effect["code"] != "load":  # that one is in the statistics
                     self.page.reports.append(f"{effect['code']}: {effect['message']}")
         return following
 

@@ -20,14 +20,25 @@ def clock_ms() -> float:
 
 
 class Herd:
-    """`urls`: WebSocket addresses; each dial picks one."""
+    """`urls`: WebSocket addresses; each dial picks one. `position`: where a user's log stands (`Publisher.position`).
+    `first`: the number of the first page."""
 
-    def __init__(self, options: Options, urls: Sequence[str], secret: str, watcher: Watcher, *, first: int = 0) -> None:
+    def __init__(
+        self,
+        options: Options,
+        urls: Sequence[str],
+        secret: str,
+        position: Callable[[str], str],
+        watcher: Watcher,
+        *,
+        first: int = 0,
+    ) -> None:
         self.options = options
         self.ledger = Ledger()
         self.browsers: list[Browser] = []
         self._urls = list(urls)
         self._secret = secret
+        self._position = position
         self._watcher = watcher
         self._next = first
         self._tokens: dict[str, str] = {}
@@ -41,7 +52,8 @@ class Herd:
         browser = Browser(
             Page(user, self.ledger, self._watcher, clock_ms),
             lambda: rng.choice(self._urls),
-            self._token_of(user),
+            lambda refused: self._token(user, anew=refused),
+            self._position,
             self._watcher,
             refetch_ms=options.refetch_ms,
             origin=options.origin or None,
@@ -51,16 +63,19 @@ class Herd:
         self.browsers.append(browser)
         return browser
 
-    def _token_of(self, user: str) -> Callable[[], str]:
-        # Minted once: a signature per dial would be paid by this process in the middle of the storm.
-        if user not in self._tokens:
+    def _token(self, user: str, *, anew: bool) -> str:
+        # Kept: a signature per dial would be paid by this process in the middle of the storm.
+        if anew or user not in self._tokens:
             self._tokens[user] = mint_token(user, ttl_s=TOKEN_TTL_S, secret=self._secret)
-        token = self._tokens[user]
-        return lambda: token
+        return self._tokens[user]
 
     @property
     def users(self) -> list[str]:
         return sorted({browser.page.user for browser in self.browsers})
+
+    @property
+    def connected(self) -> int:
+        return sum(browser.connected for browser in self.browsers)
 
     @property
     def live(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ class Ledger:
     """Every event of one run, in memory until its end: publish at a rate, and for a time, that fit."""
 
     def __init__(self) -> None:
+        self.run = secrets.token_hex(4)
+        """Every event says of which run it is: those of an earlier one, or of another now, are not ours."""
         self._entries: dict[int, Entry] = {}
         self._by_user: dict[str, list[Entry]] = {}
         self.errors: list[str] = []

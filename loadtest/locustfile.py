@@ -16,12 +16,14 @@ from locust.env import Environment
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 
+from loadtest.descriptors import make_room_for
 from loadtest.herd import Herd
 from loadtest.options import Options
 from loadtest.report import Report, figures, judge
 from loadtest.run import Run
 from loadtest.strike import Strike, strike_of
 from tidings import Publisher
+from tidings.errors import InvalidSetting
 from tidings.settings import first_secret
 
 log = logging.getLogger("tidings.loadtest")
@@ -62,9 +64,16 @@ class Tab(User):
 class Shape:
     """One run inside locust: steady with no strikes, else storms."""
 
-    def __init__(self, environment: Environment, options: Options, strike: Strike, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        options: Options,
+        strike: Strike,
+        publisher: Publisher,
+        say: Callable[[str], None],
+    ) -> None:
         self.herd = Tab.herd
-        self.run = Run(options, self.herd, publisher, Watch(environment), strike, log.info)
+        self.run = Run(options, self.herd, publisher, Watch(environment), strike, say)
         self._environment = environment
         self._options = options
 
@@ -92,6 +101,14 @@ def _add_options(parser: Any) -> None:
 def _start(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, MasterRunner):
         return
+    try:
+        _begin(environment)
+    except (ValueError, InvalidSetting) as error:
+        # locust logs what a listener raises, and goes on without it: pages without a herd, and no verdict.
+        raise SystemExit(f"locust: {error}") from None
+
+
+def _begin(environment: Environment) -> None:
     namespace = environment.parsed_options
     assert namespace is not None
     options = Options.parsed(namespace, users=environment.runner.target_user_count if environment.runner else 0)
@@ -101,9 +118,12 @@ def _start(environment: Environment, **_: Any) -> None:
     secret = first_secret("jwt_secret", None)
     if secret is None:
         raise ValueError("TIDINGS_JWT_SECRET is needed to mint the pages' tokens")
+    make_room_for(options.users)
+    publisher, reader = Publisher(namespace.publish_url), Publisher(namespace.publish_url)
     index = environment.runner.worker_index if isinstance(environment.runner, WorkerRunner) else 0
-    Tab.herd = Herd(options, [f"{host}/v1/ws"], secret, Watch(environment), first=index * PAGES_PER_WORKER)
-    shape = Shape(environment, options, strike_of(options.strike, Tab.herd, None), Publisher(namespace.publish_url))
+    first = index * PAGES_PER_WORKER
+    Tab.herd = Herd(options, [f"{host}/v1/ws"], secret, reader.position, Watch(environment), first=first)
+    shape = Shape(environment, options, strike_of(options.strike, Tab.herd, None), publisher, log.info)
     gevent.spawn(_drive, environment, shape, options)
 
 

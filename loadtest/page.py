@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from loadtest.ledger import Ledger
+from loadtest.ledger import Entry, Ledger
+from tidings.log.position import Position
 
 
 class Watcher(Protocol):
@@ -24,8 +25,8 @@ class Page:
         self.foreign: list[str] = []
         self.resyncs: list[str] = []
         self.reports: list[str] = []
-        self.covered_until_ms = float("-inf")
-        """The state it fetched holds what the application had done by then."""
+        self._fetched: tuple[Position, float] | None = None
+        """Where the log stood when it fetched its state last, and when that began."""
         self.live_since_ms: float | None = None
         """None while something may be missing."""
         self.left = 0
@@ -45,9 +46,9 @@ class Page:
 
     def deliver(self, event: Mapping[str, Any]) -> None:
         data = event["data"]
-        if event["id"] is None or not isinstance(data, dict) or "key" not in data:
+        if event["id"] is None or not isinstance(data, dict) or data.get("run") != self._ledger.run:
             return
-        key = data["key"]
+        key: int = data["key"]
         if data.get("user") != self.user:
             self.foreign.append(f"{self.user} got {event['id']} of {data.get('user')}")
         elif key in self.seen:
@@ -58,15 +59,28 @@ class Page:
             name = "replayed" if event["replay"] else "as it happened"
             self._watcher.happened("event", name, self._clock_ms() - sent_ms)
 
-    def fetched(self, started_ms: float) -> None:
-        """A fetch of its state that began then has succeeded. The application writes before it publishes, so what was
-        sent before is in it."""
-        self.covered_until_ms = started_ms
+    def fetched(self, position: str, started_ms: float) -> None:
+        """A fetch of its state has succeeded; `position` was asked right before, as an application does that renders
+        a page on its server (PROTOCOL.md, section 6)."""
+        self._fetched = Position.parse(position), started_ms
 
     def missing(self) -> list[str]:
         """What was acknowledged, and is neither handed over nor in the state that was fetched."""
         return [
             f"{self.user} lacks {entry.position}"
             for entry in self._ledger.acknowledged_of(self.user)
-            if entry.key not in self.seen and entry.sent_ms > self.covered_until_ms
+            if entry.key not in self.seen and not self._covered(entry)
         ]
+
+    def _covered(self, entry: Entry) -> bool:
+        """Whether the state it fetched holds this."""
+        if self._fetched is None or entry.position is None:
+            return False
+        fetched, started_ms = self._fetched
+        stored = Position.parse(entry.position)
+        if stored.epoch == fetched.epoch:
+            # By the log's own count, not by the clock: what came above the position is owed by the gateway, even when
+            # it was sent before the fetch.
+            return stored.seq <= fetched.seq
+        # Of a log that is gone. The application wrote it before it published it, so its state has it all the same.
+        return entry.sent_ms <= started_ms

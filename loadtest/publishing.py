@@ -65,7 +65,9 @@ class Workers:
         entry = self._ledger.attempt(user, self._clock_ms())
         why = None
         try:
-            receipt = self._publisher.publish(user, "load.event", {"user": user, "key": entry.key})
+            receipt = self._publisher.publish(
+                user, "load.event", {"run": self._ledger.run, "user": user, "key": entry.key}
+            )
             entry.position = receipt.position
         except PublishError as error:
             why = str(error)

@@ -15,6 +15,7 @@ from loadtest.pulse import Pulse
 from loadtest.report import Storm
 from loadtest.strike import Strike
 from loadtest.waiting import until
+from loadtest.watching import Watching
 from tidings import Publisher
 
 NOTICED_S = 10.0
@@ -81,15 +82,15 @@ class Run:
         for browser in herd.browsers:
             browser.page.begin_watch()
         began_ms = clock_ms()
-        struck = self._strike()
-        # A page learns of its end only when its own greenlet runs.
-        until(lambda: self._left >= struck.cut, NOTICED_S)
-        everybody = until(lambda: herd.live == len(herd.browsers), options.back_s)
+        with Watching(herd, self._say, began_ms, clock_ms):
+            struck = self._strike()
+            # A page learns of its end only when its own greenlet runs.
+            until(lambda: self._left >= struck.cut, NOTICED_S)
+            everybody = until(lambda: herd.live == len(herd.browsers), options.back_s)
         aways = [browser.page.longest_away_ms / 1000 for browser in herd.browsers if browser.page.longest_away_ms > 0]
         back_ms = max((browser.page.live_since_ms or 0 for browser in herd.browsers), default=0)
         storm = Storm(struck.words, self._left, max(0.0, back_ms - began_ms) / 1000 if everybody else None, aways)
         self.storms.append(storm)
-        self._say(str(storm))
 
     @property
     def _left(self) -> int:

@@ -26,6 +26,8 @@ RECEIVE_BYTES = 65_536
 SHORTEST_WAIT_S = 0.001
 ABNORMAL = 1006
 """The code of a connection that ended without one (RFC 6455, section 7.1.5)."""
+SEND_S = 10.0
+"""A peer that takes no frame of a client for so long is gone."""
 MAX_FRAME_BYTES = 1_048_576
 """A frame of the gateway holds a body of at most 64 KiB, unless the deployment allows more."""
 
@@ -94,10 +96,11 @@ class Wire:
     def receive(self, timeout_s: float | None) -> list[Any]:
         """The frames that came, decoded; none when nothing came in time. What is not JSON is given as None.
         Raises `Closed` when there is nothing more to come."""
-        try:
-            self._read(timeout_s)
-        except TimeoutError:
-            return []
+        if self._protocol.close_rcvd is None:
+            try:
+                self._read(timeout_s)
+            except TimeoutError:
+                return []
         frames = [_decoded(event) for event in self._protocol.events_received() if _is_message(event)]
         told = self._protocol.close_rcvd
         if not frames and (told is not None or self._protocol.state is CLOSED):
@@ -124,9 +127,10 @@ class Wire:
         try:
             for data in self._protocol.data_to_send():
                 if data:
+                    self._socket.settimeout(SEND_S)
                     self._socket.sendall(data)
         except OSError:
-            pass  # It is over; reading says so.
+            self._shut()  # Half a frame may be out. Reading says that it is over.
 
     def close(self, code: int, reason: str) -> None:
         """As a page that leaves: a close frame, and no waiting for the answer."""

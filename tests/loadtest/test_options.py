@@ -7,6 +7,7 @@ import argparse
 import pytest
 
 from loadtest.options import Options
+from tests.support.sources import ROOT
 
 
 def parsed(*arguments: str) -> Options:
@@ -36,3 +37,8 @@ def test_a_number_that_makes_no_sense_is_named(wrong: tuple[str, str]) -> None:
 def test_two_of_five_pages_share_a_user() -> None:
     """So that users with two tabs are in every run."""
     assert [Options().user_of(number) for number in (0, 3, 4, 5)] == ["load-0", "load-3", "load-3", "load-5"]
+
+
+def test_the_readme_has_the_table() -> None:
+    """Each flag, its default, and its unit and reason, as they are here."""
+    assert Options.table() in (ROOT / "loadtest/README.md").read_text()

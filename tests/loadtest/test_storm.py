@@ -13,6 +13,7 @@ from tests.support.gateway import GatewayProcess
 from tests.support.sources import ROOT
 from tests.support.tokens import API_KEY, SECRET
 from tests.support.valkey import ValkeyProcess
+from tests.support.waiting import until
 
 
 async def ran(tmp_path: Path, *command: str, **env: str) -> tuple[int | None, str]:
@@ -22,7 +23,12 @@ async def ran(tmp_path: Path, *command: str, **env: str) -> tuple[int | None, st
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", *command, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, **env}
         )
-        await process.wait()
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
     return process.returncode, output.read_text()
 
 
@@ -58,6 +64,45 @@ async def test_locust_against_a_deployment(valkey: ValkeyProcess, prefix: str, t
     assert code == 0, text
     assert "10 connections were reset" in text
     assert "lost 0, repeated 0" in text
+
+
+async def test_a_store_that_forgets_costs_a_refetch(prefix: str, tmp_path: Path) -> None:
+    """All data goes away under pages that nobody strikes: each is told to refetch, does so, and what was acknowledged
+    is then in its state or handed over."""
+    output = tmp_path / "output"
+    with ValkeyProcess() as valkey:
+        async with GatewayProcess(valkey.url, prefix=prefix) as gateway:
+            running = asyncio.create_task(
+                ran(
+                    tmp_path,
+                    *("locust", "-f", "loadtest/locustfile.py", "--headless", "--users", "10", "--spawn-rate", "10"),
+                    *("--host", gateway.ws_url.removesuffix("/v1/ws"), "--publish-url", gateway.url),
+                    *("--strike", "none", "--strikes", "0", "--steady-s", "3", "--rate", "50"),
+                    TIDINGS_JWT_SECRET=SECRET,
+                    TIDINGS_API_KEY=API_KEY,
+                )
+            )
+            try:
+                await until(lambda: output.exists() and "10 pages are live" in output.read_text(), 30)
+                valkey.cli("FLUSHALL")
+                code, text = await running
+            finally:
+                running.cancel()
+    assert code == 0, text
+    assert "lost 0, repeated 0" in text
+    assert "told to refetch 0" not in text
+
+
+async def test_locust_without_a_secret_says_so(tmp_path: Path) -> None:
+    """A sentence and exit code 1, instead of pages that fail one after the other."""
+    code, text = await ran(
+        tmp_path,
+        *("locust", "-f", "loadtest/locustfile.py", "--headless", "--users", "1", "--host", "ws://127.0.0.1:1"),
+        TIDINGS_JWT_SECRET="",
+    )
+    assert code == 1, text
+    assert "TIDINGS_JWT_SECRET is needed" in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize(

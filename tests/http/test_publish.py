@@ -389,7 +389,7 @@ class TestStoreTrouble:
     async def test_too_few_replicas(self, prefix: str) -> None:
         """Acknowledged when as many as asked for have it; else 503, and whether it is stored is not known."""
         with Replicated() as servers:
-            async with AsyncPublisher(servers.primary.url, prefix=prefix, deadline_s=2) as publisher:
+            async with AsyncPublisher(servers.primary.url, prefix=prefix, deadline_s=0.8) as publisher:
                 door = make_door(publisher)
                 async with door.client:
                     answer = await door.publish({**HELLO, "min_replicas": 1})

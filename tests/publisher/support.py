@@ -102,25 +102,26 @@ class RealLog:
         found: dict[bytes, bytes] = self.server.cli("HGETALL", self.meta_key)
         return found
 
-    def listen(self) -> Listener:
+    def listen(self, *, sharded: bool = False) -> Listener:
         """A subscription to the user's channel, confirmed. Close it."""
-        return Listener(self.server, self.names.channel(self.user))
+        return Listener(self.server, self.names.channel(self.user), sharded=sharded)
 
 
 class Listener:
-    def __init__(self, server: ValkeyProcess, channel: bytes) -> None:
+    def __init__(self, server: ValkeyProcess, channel: bytes, *, sharded: bool = False) -> None:
+        self._s = b"s" if sharded else b""
         connection: Any = redis.Connection  # untyped
         self._connection = connection(host="127.0.0.1", port=server.port, protocol=2, socket_timeout=5)
         self._connection.connect()
-        self._connection.send_command("SUBSCRIBE", channel)
-        assert self._connection.read_response() == [b"subscribe", channel, 1]
+        self._connection.send_command(self._s + b"SUBSCRIBE", channel)
+        assert self._connection.read_response() == [self._s + b"subscribe", channel, 1]
 
     def heard(self, timeout_s: float = 5.0) -> bytes | None:
         """The next published message, or None when none came in time."""
         if not self._connection.can_read(timeout=timeout_s):
             return None
         kind, _, data = self._connection.read_response()
-        assert kind == b"message"
+        assert kind == self._s + b"message"
         assert isinstance(data, bytes)
         return data
 

@@ -25,6 +25,9 @@ from tidings.publishing.message import Call, Publish
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 SHORTEST_ATTEMPT_S = 0.25
+SHORTEST_RETRY_S = 0.05
+"""What is refused and known not to be stored is not tried again with less time than this: an answer that comes too late
+would turn what is known into doubt."""
 MAX_RUSHES = 5
 """Attempts without a pause before them: where to send it was learned anew, or a script was forgotten."""
 
@@ -168,7 +171,7 @@ def plan(
         else:
             pause = _pause(attempt, rng, (last[index].retry_after_s for index in again))
             attempt += 1
-        if not again or clock() + pause >= end:
+        if not again or clock() + pause + SHORTEST_RETRY_S >= end:
             for index in todo:
                 done[index] = _error(calls[index], last[index], doubted[index])
             break

@@ -1,0 +1,151 @@
+"""Publishing to whoever is primary, as the Sentinels have it, while that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.publisher.conftest import Make
+from tests.publisher.hammer import Hammer, close
+from tests.publisher.support import RealLog
+from tests.support.ports import free_port
+from tests.support.proxy import FaultProxy
+from tests.support.replicated import Replicated
+from tests.support.sentinels import Sentinels
+from tests.support.waiting import until_sync
+from tidings import AsyncPublisher, Publisher, PublishError, Receipt
+from tidings.log.page import ResyncReason
+
+USERS = ["ann", "bob", "cid", "dan"]
+
+
+@pytest.fixture(scope="module")
+def sentinels() -> Iterator[Sentinels]:
+    with Sentinels(count=3) as sentinels:
+        yield sentinels
+
+
+def log_of(sentinels: Sentinels, prefix: str, user: str) -> RealLog:
+    return RealLog(sentinels.primary, prefix, user)
+
+
+def test_all_calls(make: Make, sentinels: Sentinels, prefix: str) -> None:
+    """Stored at the primary, heard by who listens there, and confirmed by the replica."""
+    log = RealLog(sentinels.primary, prefix, "ann")
+    with make(sentinels.url, prefix=prefix) as publisher, log.listen() as channel:
+        first = publisher.publish("ann", "a", 1)
+        heard = channel.heard()
+        assert heard is not None
+        assert first.position in heard.decode()
+        assert publisher.publish("ann", "a", 2, ephemeral=True) == Receipt(None, listening=1)
+        assert publisher.position("ann") == first.position
+        assert publisher.publish("ann", "a", 3, min_replicas=1).position
+    assert len(log.read(None, last=9).entries) == 2
+
+
+def test_a_sentinel_that_is_silent_or_gone(make: Make, sentinels: Sentinels, prefix: str) -> None:
+    """Another one is asked, within the deadline."""
+    silent, *_ = sentinels.sentinels
+    url = sentinels.url.replace("://", f"://127.0.0.1:{free_port()},")
+    silent.freeze()
+    try:
+        with make(url, prefix=prefix, deadline_s=4) as publisher:
+            assert publisher.publish("ann", "a", 1).position
+    finally:
+        silent.thaw()
+
+
+def test_nobody_knows_the_service(make: Make, sentinels: Sentinels, prefix: str) -> None:
+    """The error names it, and that nothing is stored is known."""
+    url = sentinels.url.replace("/orders", "/invoices")
+    with make(url, prefix=prefix, deadline_s=0.3) as publisher, pytest.raises(PublishError, match="invoices") as caught:
+        publisher.publish("ann", "a", 1)
+    assert (caught.value.code, caught.value.retryable, caught.value.outcome_unknown) == ("unavailable", True, False)
+
+
+@pytest.mark.parametrize("kind", [Publisher, AsyncPublisher])
+async def test_a_failover_while_publishing(kind: Any, sentinels: Sentinels, prefix: str) -> None:
+    """Every event that was acknowledged with its replica is in the new primary's log, once, and in order."""
+    await asyncio.to_thread(sentinels.wait_replicating)
+    publisher = kind(sentinels.url, prefix=prefix, log_max_events=50_000, deadline_s=8)
+    hammer = Hammer(publisher, USERS, min_replicas=1)
+    await hammer.through(sentinels.failover)
+    assert hammer.lost(partial(log_of, sentinels, prefix)) == set()
+    assert not hammer.failed
+    await close(publisher)
+
+
+@pytest.mark.parametrize("kind", [Publisher, AsyncPublisher])
+async def test_a_primary_that_dies(kind: Any, prefix: str) -> None:
+    """kill -9: those who publish wait for the next one, within their deadline. Without the replica's confirmation an
+    acknowledged event may be lost; then no position of that time can be continued."""
+    sentinels = await asyncio.to_thread(Sentinels().start)
+    publisher = kind(sentinels.url, prefix=prefix, log_max_events=50_000, deadline_s=10)
+    try:
+        hammer = Hammer(publisher, USERS)
+        before = {user: log_of(sentinels, prefix, user).read(None).top for user in USERS}
+        old = sentinels.primary
+
+        def die() -> None:
+            old.kill()
+            sentinels.wait_moved(old)
+
+        await hammer.through(die)
+        assert not hammer.failed
+        for event in hammer.lost(partial(log_of, sentinels, prefix)):
+            log = RealLog(sentinels.primary, prefix, event.partition("-")[0], failover="resync")
+            assert log.read(before[log.user]).reason is not None
+    finally:
+        await close(publisher)
+        await asyncio.to_thread(sentinels.close)
+
+
+def test_what_the_new_primary_never_had(make: Make, prefix: str) -> None:
+    """Acknowledged while the link to the replica was dead, and lost with the primary: the position a page was given
+    then is refused afterwards, although every number fits. With `min_replicas` it was never acknowledged."""
+    with Sentinels(linked=True) as sentinels, make(sentinels.url, prefix=prefix, deadline_s=6) as publisher:
+        publisher.publish("ann", "a", 1, min_replicas=1)
+        position = publisher.position("ann")
+        assert sentinels.data.link is not None
+        sentinels.data.link.call(FaultProxy.blackhole)
+        lost = publisher.publish("ann", "a", 2)
+        old = sentinels.primary
+        old.kill()
+        sentinels.wait_moved(old)
+        assert publisher.publish("ann", "a", 3).position != lost.position
+        log = RealLog(sentinels.primary, prefix, "ann", failover="resync")
+        assert log.read(position).reason is ResyncReason.EPOCH
+        assert publisher.position("ann") == log.top.decode()
+        start = time.monotonic()
+        with pytest.raises(PublishError) as caught:
+            make(sentinels.url, prefix=prefix, deadline_s=0.6).publish("ann", "a", 4, min_replicas=1)
+        assert time.monotonic() - start < 1.2
+        assert (caught.value.code, caught.value.outcome_unknown) == ("unreplicated", True)
+
+
+def test_demoted_in_place(make: Make, prefix: str) -> None:
+    """A primary by address that becomes a replica, alive, with every connection open: nothing is called a success that
+    nobody will hear of, and it works again when it is the primary again (redis/go-redis #583)."""
+    with Replicated() as servers, make(servers.primary.url, prefix=prefix, deadline_s=0.6) as publisher:
+        old = servers.primary
+        publisher.publish("ann", "a", 1)
+        servers.promote()
+        attempts = {
+            "durable": partial(publisher.publish, "ann", "a", 2),
+            "ephemeral": partial(publisher.publish, "ann", "a", 2, ephemeral=True),
+            "position": partial(publisher.position, "ann"),
+        }
+        for what, attempt in attempts.items():
+            with pytest.raises(PublishError) as caught:
+                attempt()
+            assert (what, caught.value.code, caught.value.outcome_unknown) == (what, "read_only", False)
+        servers.wait_online()
+        servers.promote(old)
+        until_sync(lambda: old.cli("ROLE")[0] == b"master", 5, "the old one is primary again")
+        for attempt in attempts.values():
+            assert attempt()

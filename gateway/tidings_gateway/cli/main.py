@@ -11,6 +11,7 @@ import click
 
 from tidings.errors import InvalidInput, TidingsError
 from tidings_gateway.assets import MissingAsset
+from tidings_gateway.cli.check import check
 from tidings_gateway.cli.demo import demo
 from tidings_gateway.cli.dev import dev
 from tidings_gateway.cli.publish import publish
@@ -39,7 +40,7 @@ def cli() -> None:
     """
 
 
-for command in (serve, dev, demo, publish, token):
+for command in (serve, dev, demo, publish, check, token):
     cli.add_command(command)
 
 

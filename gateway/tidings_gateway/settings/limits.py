@@ -9,15 +9,19 @@ FALLBACK_MAX_CONNECTIONS = 10_000
 """Where the system states no limit."""
 
 
-def default_max_connections() -> int:
+def descriptor_limit() -> int | None:
+    """How many descriptors this process may have open; None where the system states no limit."""
     try:
         import resource
     except ImportError:  # Windows
-        return FALLBACK_MAX_CONNECTIONS
+        return None
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return FALLBACK_MAX_CONNECTIONS
-    return max(1, soft - RESERVED_DESCRIPTORS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def default_max_connections() -> int:
+    limit = descriptor_limit()
+    return FALLBACK_MAX_CONNECTIONS if limit is None else max(1, limit - RESERVED_DESCRIPTORS)
 
 
 def raise_descriptor_limit() -> None:

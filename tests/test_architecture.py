@@ -33,7 +33,7 @@ STOREYS: list[set[str]] = [
     {"tidings_gateway.http", "tidings_gateway.readings"},
     {"tidings_gateway.transports"},
     {"tidings_gateway.app"},
-    {"tidings_gateway.demo", "tidings_gateway.check"},
+    {"tidings_gateway.demo", "tidings_gateway.check", "tidings_gateway.tail"},
     {"tidings_gateway.cli"},
 ]
 

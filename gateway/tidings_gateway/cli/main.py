@@ -14,8 +14,10 @@ from tidings_gateway.assets import MissingAsset
 from tidings_gateway.cli.check import check
 from tidings_gateway.cli.demo import demo
 from tidings_gateway.cli.dev import dev
+from tidings_gateway.cli.explaining import explain
 from tidings_gateway.cli.publish import publish
 from tidings_gateway.cli.serve import serve
+from tidings_gateway.cli.tail import tail
 from tidings_gateway.cli.token import token
 from tidings_gateway.embedded import EmbeddedError
 from tidings_gateway.server.admin import CannotListen
@@ -40,7 +42,7 @@ def cli() -> None:
     """
 
 
-for command in (serve, dev, demo, publish, check, token):
+for command in (serve, dev, demo, publish, check, tail, explain, token):
     cli.add_command(command)
 
 

@@ -27,9 +27,9 @@ class Hammer:
     min_replicas: int = 0
     acknowledged: dict[str, str] = field(default_factory=dict)
     """Position by event."""
-    failed: set[str] = field(default_factory=set)
-    """Said not to be stored."""
-    unknown: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Said not to be stored, and why."""
+    unknown: dict[str, str] = field(default_factory=dict)
     _stopped: bool = False
 
     async def through(self, happening: Callable[[], Any], *, after: int = 20, then: int = 20) -> None:
@@ -52,7 +52,7 @@ class Hammer:
             try:
                 receipt = await self._publish(user, event)
             except PublishError as error:
-                (self.unknown if error.outcome_unknown else self.failed).add(event)
+                (self.unknown if error.outcome_unknown else self.failed)[event] = f"{error.code}: {error}"
             else:
                 self.acknowledged[event] = receipt.position
             await asyncio.sleep(PAUSE_S)  # time: enough events to hit every moment, few enough to read them all
@@ -71,7 +71,7 @@ class Hammer:
             events = [orjson.loads(entry.body)["data"] for entry in page.entries]
             twice = [event for event, times in Counter(events).items() if times > 1]
             assert not twice, f"stored twice: {twice}"
-            assert not self.failed.intersection(events), "stored although said not to be"
+            assert not self.failed.keys() & set(events), "stored although said not to be"
             numbers = [int(event.rpartition("-")[2]) for event in events]
             assert numbers == sorted(numbers), f"out of order: {numbers}"
             positions |= {event: entry.position.decode() for event, entry in zip(events, page.entries, strict=True)}

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+import redis
 
 from tests.publisher.conftest import Make
 from tests.publisher.hammer import Hammer, close
@@ -16,9 +17,11 @@ from tests.support.cluster import Cluster, Node
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
 from tidings import AsyncPublisher, Message, Publisher, PublishError, Receipt
+from tidings.log.eventlog import append_command
 from tidings.log.names import slot_of
 from tidings.log.position import Position
 from tidings.log.record import DurableRecord, parse_record
+from tidings.publishing.faults import ServerError, fault_of
 
 KINDS = [Publisher, AsyncPublisher]
 
@@ -143,6 +146,28 @@ def test_a_new_user_in_a_slot_that_moves(make: Make, cluster: Cluster, prefix: s
     assert RealLog(new, prefix, user).top.decode() == position
 
 
+def test_an_append_that_follows_an_ask_too_late(cluster: Cluster, prefix: str) -> None:
+    """The slot is on its way back already: refused at its first look-up, with nothing stored, and repeatable."""
+    user = f"late-{prefix}"
+    slot = slot_of(user)
+    old = cluster.owner(slot)
+    new = cluster.others(old)[0]
+    log = RealLog(old, prefix, user)
+    top = log.append().position
+    cluster.move(slot, new)
+    cluster.begin_move(slot, old)
+    log = RealLog(new, prefix, user)
+    late = append_command(
+        log.names, user, b"{}", epoch="x" * 8, tag=7, idempotency_key="k", sharded=True, asked=True
+    ).evalsha()
+    with pytest.raises(redis.ResponseError) as caught:
+        new.cli(*late)
+    fault = fault_of(ServerError(str(caught.value)))
+    assert (fault.code, fault.retryable, fault.known) == ("unavailable", True, True)
+    cluster.end_move(slot, old)
+    assert RealLog(old, prefix, user).top.decode() == top
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["move", "migrate"])
 async def test_slots_move_while_publishing(kind: Any, way: str, cluster: Cluster, prefix: str) -> None:
@@ -168,7 +193,7 @@ async def test_slots_move_while_publishing(kind: Any, way: str, cluster: Cluster
 
     await hammer.through(move_each)
     assert hammer.lost(partial(log_of, cluster, prefix)) == set()
-    assert (hammer.failed, hammer.unknown) == (set(), set())
+    assert (hammer.failed, hammer.unknown) == ({}, {})
     await close(publisher)
 
 

@@ -112,7 +112,8 @@ def append_command(
 ) -> Command:
     """Store `body` (an event already checked and encoded) as the next entry. `epoch` is used only if the log must begin
     anew. `sharded`: listeners are told by SPUBLISH, as in a Cluster. `asked`: the command goes behind ASKING, to the
-    node an ASK named; `parse_record_of` then has what must be repeated to the node that said ASK.
+    node an ASK named, and only with an idempotency key; `parse_record_of` then has what must be repeated to the node
+    that said ASK.
 
     Raises `InvalidUser`, and `InvalidEvent` for a bad idempotency key."""
     keys = [names.meta(user), names.log(user)]
@@ -133,6 +134,9 @@ def append_command(
         b"SPUBLISH" if sharded else b"PUBLISH",
     )
     if asked:
+        # A node that has the slot no more, or gives it away in its turn, refuses the look-up of the key, which is the
+        # script's first command: then nothing has happened.
+        assert idempotency_key is not None
         return Command(APPEND, (keys[0],), (*args, *keys[1:]))
     return Command(APPEND, tuple(keys), args)
 

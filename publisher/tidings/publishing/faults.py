@@ -51,6 +51,9 @@ _UNAUTHENTICATED = "unauthenticated"
 # Redis 6 wraps what a script's command was refused with: "ERR Error running script …: -OOM command not allowed".
 _CODE = re.compile(r"(?:^|[-: ])(" + "|".join((*FAULTS, NOSCRIPT)) + r")\b")
 _ACL_IN_SCRIPT = re.compile(r"ACL failure|can't (?:run this command|access|publish)", re.IGNORECASE)
+# An append behind ASKING that comes late, when the slot is on its way again: its first look-up, of the idempotency key,
+# is refused.
+_MOVED_ON = re.compile(r"non local key", re.IGNORECASE)
 _SHOWN_CHARS = 160
 
 
@@ -74,6 +77,8 @@ def fault_of(error: ServerError) -> Fault:
     known = FAULTS.get(error.code)
     if known is None and _ACL_IN_SCRIPT.search(error.text):
         known = FAULTS["NOPERM"]
+    if known is None and _MOVED_ON.search(error.text):
+        known = FAULTS["TRYAGAIN"]
     if known is None:
         return Fault("store_error", f"Redis answered: {error.text[:_SHOWN_CHARS]}", False, known=False)
     if known.known:

@@ -55,7 +55,7 @@ def parse_slots(answer: Any, asked: Address) -> SlotMap:
             found = tuple(_node(node, asked) for node in nodes)
             ranges.append(SlotRange(int(first), int(last), found[0], found))
         return SlotMap(tuple(sorted(ranges)))
-    except (TypeError, IndexError, AttributeError):
+    except (ValueError, TypeError, IndexError, AttributeError):
         raise ValueError("no answer to CLUSTER SLOTS") from None
 
 

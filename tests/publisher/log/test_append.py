@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import redis
@@ -12,8 +13,18 @@ import redis
 from tests.publisher.support import RNG, RealLog
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
-from tidings.log.eventlog import GENERATED_KEY, GENERATED_KEY_TTL_S, LogLimits, append_command, new_epoch, new_tag
+from tidings.log.eventlog import (
+    GENERATED_KEY,
+    GENERATED_KEY_TTL_S,
+    LogLimits,
+    append_command,
+    new_epoch,
+    new_tag,
+    parse_append,
+    parse_record_of,
+)
 from tidings.log.position import Position
+from tidings.log.receipt import Receipt
 from tidings.log.record import DurableRecord, parse_record
 
 
@@ -367,3 +378,28 @@ def test_an_append_reaches_a_replica_whole(own: ValkeyProcess) -> None:
             log.append(b"%d" % number, key=f"k{number}")
         assert own.cli("WAIT", 1, 5000) == 1
         assert _state(RealLog(replica, "t")) == _state(log)
+
+
+def test_behind_asking(valkey: ValkeyProcess, prefix: str) -> None:
+    """With only the meta among the KEYS it does the same, and gives the record for those who listen elsewhere: also of
+    a duplicate, as it was stored, and nothing when the entry is gone."""
+    log = RealLog(valkey, prefix)
+    first = log.append(tag=7, epoch="EpochOne")
+
+    def asked(body: bytes) -> Any:
+        command = append_command(
+            log.names, "u", body, epoch="EpochTwo", tag=8, idempotency_key="k", sharded=True, asked=True
+        )
+        assert command.keys == (log.meta_key,)
+        return log.run(command)
+
+    with log.listen(sharded=True) as channel:
+        reply = asked(b"one")
+        assert parse_append(reply) == Receipt("EpochOne.2-8", False, 1)
+        assert parse_record_of(reply) == channel.heard() == b"e%b EpochOne.2-8\none" % (first.position or "").encode()
+        again = asked(b"two")
+        assert parse_append(again) == Receipt("EpochOne.2-8", True, 0)
+        assert parse_record_of(again) == parse_record_of(reply)
+    valkey.cli("XDEL", log.log_key, "2-8")
+    assert parse_record_of(asked(b"one")) is None
+    assert log.append(key="k").duplicate

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.valkey import ValkeyProcess
 from tidings.errors import InvalidEvent, InvalidSetting, InvalidTopic, InvalidUser
-from tidings.log.names import Names, check_idempotency_key, check_prefix, check_topic, check_user
+from tidings.log.names import Names, check_idempotency_key, check_prefix, check_topic, check_user, slot_of
 
 USERS = st.from_regex(r"[A-Za-z0-9._~@:+=-]{1,128}", fullmatch=True)
 PREFIXES = st.from_regex(r"[A-Za-z0-9_.:-]{1,32}", fullmatch=True).filter(lambda prefix: not prefix.endswith(":t"))
@@ -137,3 +137,9 @@ def test_the_server_agrees_about_the_slot(valkey: ValkeyProcess) -> None:
     for user in ("alice", "a:b@c.d", "~+=-"):
         for name in _all_names(Names("tidings"), user, "k{x}y"):
             assert valkey.cli("CLUSTER", "KEYSLOT", name) == valkey.cli("CLUSTER", "KEYSLOT", user)
+
+
+def test_slots() -> None:
+    """The known check value of CRC16/XMODEM, and the same slot for any prefix. A real Cluster is asked elsewhere."""
+    assert slot_of("123456789") == 0x31C3 % 16_384
+    assert 0 <= slot_of("a") < 16_384

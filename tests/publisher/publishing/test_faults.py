@@ -42,6 +42,13 @@ from tidings.publishing.faults import ServerError, fault_of, is_doubtful, is_rep
             False,
         ),
         ("The user executing the script can't run this command or subcommand script: 1f", "forbidden", False, False),
+        ("ERR Script attempted to access a non local key in a cluster node script: 1f", "unavailable", True, True),
+        (
+            "Attempted to access a non local key in a cluster node script: on @user_script:40.",
+            "unavailable",
+            True,
+            True,
+        ),
         ("MOVED 3999 127.0.0.1:6381", "cluster", False, True),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", "foreign_data", False, True),
         ("ERR unknown command 'EVALSHA'", "store_error", False, False),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tidings.errors import InvalidEvent, InvalidUser
 from tidings.event import Event
 from tidings.log.eventlog import GENERATED_KEY
 from tidings.log.names import check_idempotency_key
-from tidings.publishing.message import checked
+from tidings.publishing.message import MAX_MIN_REPLICAS, checked
 
 EVENT = Event.encode("a", None, time_ms=0)
 
@@ -41,3 +43,15 @@ def test_bad_users_and_keys() -> None:
         checked("a b", EVENT, ephemeral=False, idempotency_key=None)
     with pytest.raises(InvalidEvent):
         checked("a", EVENT, ephemeral=False, idempotency_key="")
+
+
+@pytest.mark.parametrize("replicas", [-1, MAX_MIN_REPLICAS + 1, True, "1", 1.0, None])
+def test_replicas_that_make_no_sense(replicas: Any) -> None:
+    """Refused before anything is sent; and so are any for what is not stored."""
+    with pytest.raises(InvalidEvent) as caught:
+        checked("a", EVENT, ephemeral=False, idempotency_key=None, min_replicas=replicas)
+    assert caught.value.path == "min_replicas"
+    with pytest.raises(InvalidEvent) as caught:
+        checked("a", EVENT, ephemeral=True, idempotency_key=None, min_replicas=1)
+    assert caught.value.path == "min_replicas"
+    assert checked("a", EVENT, ephemeral=False, idempotency_key=None, min_replicas=2).min_replicas == 2

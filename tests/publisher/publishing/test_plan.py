@@ -17,6 +17,7 @@ from tidings.publishing.plan import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     MAX_RUSHES,
+    SHORTEST_RETRY_S,
     Batch,
     Done,
     Exchange,
@@ -154,6 +155,14 @@ def test_the_deadline_ends_it() -> None:
     assert (error.code, error.retryable, error.outcome_unknown) == ("busy", True, False)
     assert world.now <= 102.0
     assert len(world.exchanged) > 4
+
+
+def test_no_retry_that_is_too_short_for_an_answer() -> None:
+    """It could only turn what is known not to be stored into doubt."""
+    for seed in range(50):
+        world = World(lambda calls: [AGAIN] * len(calls), takes_s=0.01, seed=seed)
+        world.run([durable(1)])
+        assert world.now <= 102.0 - SHORTEST_RETRY_S + 0.01
 
 
 def test_doubt_does_not_go_away() -> None:

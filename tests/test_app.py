@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from tests.support.rawsocket import RawSocket
 from tests.support.tokens import API_KEY, mint
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
-from tidings_gateway.app import bind_admin
+from tidings_gateway.app import bind_admin, failover
 from tidings_gateway.server.admin import CannotListen
 from tidings_gateway.server.settings import ServerSettings
 from tidings_gateway.settings import Settings, load_settings
@@ -118,6 +119,22 @@ def test_the_server_has_no_defaults_of_its_own() -> None:
         assert getattr(plain, name) == getattr(table, name)
     for name in ("drain_grace_ms", "drain_window_ms", "base_path", "trusted_proxies"):
         assert getattr(plain, name) == getattr(table, name)
+
+
+@pytest.mark.parametrize(
+    ("url", "setting", "meant"),
+    [
+        ("redis://cache", "auto", "trust"),
+        ("unix:///run/valkey.sock", "auto", "trust"),
+        ("redis+sentinel://a,b/orders", "auto", "resync"),
+        ("redis+cluster://a,b", "auto", "resync"),
+        ("redis://cache", "resync", "resync"),
+        ("redis+sentinel://a,b/orders", "trust", "trust"),
+    ],
+)
+def test_what_auto_means(url: str, setting: Literal["auto", "trust", "resync"], meant: str) -> None:
+    """Where a replica may take over, what it lacks is not taken for nothing, unless the operator knows better."""
+    assert failover(Settings(redis_url=url, failover=setting)) == meant
 
 
 async def test_a_body_too_large_is_answered_and_not_reset(valkey: ValkeyProcess, prefix: str) -> None:

@@ -166,6 +166,18 @@ async def test_an_unprovable_position_is_answered_with_resync_then_synced() -> N
     }
 
 
+async def test_a_failover_spreads_the_refetch() -> None:
+    """The page is given a window, so that a whole fleet does not ask the backend at once; after any other loss it is
+    not to wait."""
+    desk = Desk(failover_refetch_ms=30_000)
+    top = position(90)
+    for failed_over, window in ((True, 30_000), (False, 0)):
+        _, sink = desk.session(position(3))
+        desk.confirm()
+        await desk.bus.answer(Page(top, top, reason=ResyncReason.EPOCH, failed_over=failed_over))
+        assert [said["refetch_ms"] for said in sink.said() if said["type"] == "resync"] == [window]
+
+
 async def test_a_stopped_session_still_flushes() -> None:
     """A drain takes nothing new and loses nothing queued."""
     desk = Desk()

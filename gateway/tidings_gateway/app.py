@@ -17,7 +17,9 @@ from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
 from tidings import AsyncPublisher
+from tidings.log.eventlog import Failover
 from tidings.log.names import Names
+from tidings.redis_url import parse_redis_url
 from tidings_gateway.auth.origin import OriginPolicy
 from tidings_gateway.auth.tokens import TokenVerifier
 from tidings_gateway.bus.bus import Bus
@@ -112,7 +114,7 @@ def create_app(
             hub,
             bus_limits(settings),
             meta_ttl_s=settings.meta_ttl_s,
-            failover="resync" if settings.failover == "resync" else "trust",
+            failover=failover(settings),
         )
         hub.attach(bus)
         gateway.ticker.start()
@@ -191,6 +193,7 @@ def create_gateway(settings: Settings, counts: Counts | None = None) -> Gateway:
         page_events=settings.page_events,
         page_bytes=settings.page_bytes,
         rng=rng,
+        failover_refetch_ms=settings.failover_refetch_ms,
     )
     return Gateway(
         # Unique over restarts too, also for a gateway that has a name.
@@ -202,6 +205,13 @@ def create_gateway(settings: Settings, counts: Counts | None = None) -> Gateway:
         tokens=TokenVerifier.from_settings(settings),
         origins=OriginPolicy(settings.allowed_origins),
     )
+
+
+def failover(settings: Settings) -> Failover:
+    """What `auto` means for this Redis: where a replica may take over, what it lacks must not be taken for nothing."""
+    if settings.failover != "auto":
+        return settings.failover
+    return "trust" if parse_redis_url(settings.redis_url).kind == "single" else "resync"
 
 
 def bus_limits(settings: Settings) -> BusLimits:

@@ -51,6 +51,8 @@ class Limits:
     page_bytes: int
     rng: random.Random
     """Spreads retried reads."""
+    failover_refetch_ms: int = 0
+    """The window given to pages when every page has to refetch."""
 
 
 class Sink(Protocol):
@@ -224,9 +226,10 @@ class Session:
                     self._count_opening(effects, resumed=resumed)
                     self._put(self._sink.open_frame(self, resumed=resumed, position=position))
                     self._sink.welcomed()
-                case Resync(reason, position, missed):
+                case Resync(reason, position, missed, failed_over):
                     self._counts.resyncs[reason.value] += 1
-                    self._put(frames.resync(reason, position, missed))
+                    refetch_ms = self._limits.failover_refetch_ms if failed_over else 0
+                    self._put(frames.resync(reason, position, missed, refetch_ms=refetch_ms))
                 case Synced(position, replayed):
                     self._put(frames.synced(position, replayed))
                 case RetryLater(attempt):

@@ -90,6 +90,18 @@ class TestStart:
         effects = feed.page(Page(top, top, reason=reason, missed=7), read.read_id, budget=PLENTY)
         assert effects == [Opened(False, top), Resync(reason, top, 7), Synced(top, 0)]
 
+    def test_a_change_of_primary_is_passed_on(self) -> None:
+        """Everybody is told the same, so the refetch has to be spread; of what was no position at all it says
+        nothing."""
+        top = b"Abcdefgh.9-1"
+        page = Page(top, top, reason=ResyncReason.EPOCH, failed_over=True)
+        feed = new_feed(b"Bcdefghi.2-2")
+        effects = feed.page(page, issued(feed.link_back(1, room=True)).read_id, budget=PLENTY)
+        assert effects[1] == Resync(ResyncReason.EPOCH, top, None, failed_over=True)
+        feed = new_feed(b"garbage", invalid=True)
+        effects = feed.page(page, issued(feed.link_back(1, room=True)).read_id, budget=PLENTY)
+        assert effects[1] == Resync(ResyncReason.INVALID, top, None, failed_over=False)
+
     def test_what_is_no_position_is_a_resync(self) -> None:
         """Never a close, and never 'from now' in disguise."""
         log = new_log(2)

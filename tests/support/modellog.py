@@ -59,6 +59,8 @@ class ModelLog:
         self.stamped_era: int | None = None
         self.epoch: str | None = None
         """None: there is no meta."""
+        self.was: str | None = None
+        """The epoch that the last change of era ended."""
         self.seq = 0
         self.tag = 0
         self.entries: list[Entry] = []
@@ -93,14 +95,14 @@ class ModelLog:
     def wipe(self, *, stray: bool = False) -> None:
         """Meta is gone; `stray`: the stream is still there."""
         self.epoch = None
-        self.stamped_era = None
+        self.stamped_era = self.was = None
         if not stray:
             self.entries = []
 
     def fork(self, lost: int) -> ModelLog:
         """The copy that a failover makes the primary: the last `lost` entries never reached it."""
         copy = ModelLog(self.truth, retention=self.retention, era=self.era + 1, watch_era=self.watch_era)
-        copy.epoch, copy.stamped_era = self.epoch, self.stamped_era
+        copy.epoch, copy.was, copy.stamped_era = self.epoch, self.was, self.stamped_era
         kept = self.entries[: max(0, len(self.entries) - lost)] if lost else self.entries
         copy.entries = list(kept)
         if kept:
@@ -117,7 +119,7 @@ class ModelLog:
     def read_after(self, position: bytes | None, *, last: int = 0, limit: int = 128, max_bytes: int = 131_072) -> Page:
         """The continuity rule, and what follows if it holds."""
         self._ensure_meta()
-        moved = self._stamp_era()
+        self._stamp_era()
         epoch = self.epoch
         assert epoch is not None
         top = spell(epoch, self.seq, self.tag)
@@ -129,8 +131,8 @@ class ModelLog:
         asked_epoch, _, rest = position.decode().partition(".")
         seq, _, tag = rest.partition("-")
         asked = int(seq)
-        if moved or asked_epoch != epoch:
-            return Page(top, top, reason=ResyncReason.EPOCH)
+        if asked_epoch != epoch:
+            return Page(top, top, reason=ResyncReason.EPOCH, failed_over=asked_epoch == self.was)
         if asked > self.seq:
             return Page(top, top, reason=ResyncReason.AHEAD)
         if asked == self.seq:
@@ -150,14 +152,13 @@ class ModelLog:
             self.seq = self.tag = 0
             self.entries = []
 
-    def _stamp_era(self) -> bool:
+    def _stamp_era(self) -> None:
         moved = self.watch_era and self.stamped_era is not None and self.stamped_era != self.era
         self.stamped_era = self.era
         if moved:
-            self.epoch = self.truth.epoch()
+            self.was, self.epoch = self.epoch, self.truth.epoch()
             for entry in self.entries:
                 self._remember(entry)
-        return moved
 
     def _take(self, start: int, limit: int, max_bytes: int) -> tuple[DurableRecord, ...]:
         taken: list[DurableRecord] = []

@@ -26,11 +26,12 @@ from tidings.log.eventlog import (
 )
 from tidings.log.names import Names
 from tidings.log.page import Page
+from tidings.redis_url import parse_redis_url
 from tidings_gateway.bus.canary import CANARY, canary_name
 from tidings_gateway.bus.channels import Channels
-from tidings_gateway.bus.endpoint import Endpoint, parse_url
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.bus.link import LinkParts
+from tidings_gateway.bus.locate import locator_of
 from tidings_gateway.bus.primary import Primary
 from tidings_gateway.bus.subscriber import BusListener
 
@@ -67,7 +68,7 @@ class Bus:
         rng: random.Random | None = None,
     ) -> None:
         limits = limits or BusLimits()
-        self._endpoint = parse_url(redis_url)
+        url = parse_redis_url(redis_url)
         self._names = names
         self._meta_ttl_s = meta_ttl_s
         self._failover: Failover = failover
@@ -78,7 +79,7 @@ class Bus:
         self.gateway_id = gateway_id
         """Names this gateway to Redis: in CLIENT LIST and in its canary."""
         self._primary = Primary(
-            self._locate,
+            locator_of(url, timeout_ms=limits.redis_timeout_ms),
             LinkParts(
                 gateway_id=gateway_id,
                 canary_name=canary_name(names.prefix, gateway_id),
@@ -120,9 +121,6 @@ class Bus:
         error = None if owner.cancelled() else owner.exception()
         log.critical("the task that keeps the link to Redis ended; starting it again", exc_info=error)
         self._restart = asyncio.get_running_loop().call_later(OWNER_RETRY_S, self._own)
-
-    async def _locate(self) -> Endpoint:
-        return self._endpoint
 
     # State
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidings.errors import InvalidSetting
-from tidings.redis_url import REDIS_PORT, Address, RedisUrl, TlsOptions, parse_redis_url
+from tidings.redis_url import REDIS_PORT, Address, RedisUrl, TlsOptions
 from tidings_gateway.bus.resp import RespConnection
 
 
@@ -55,17 +55,6 @@ class Endpoint:
         return (await loop.create_connection(factory, self.host, self.port, ssl=self.tls, server_hostname=server_name))[
             1
         ]
-
-
-def parse_url(url: str) -> Endpoint:
-    """The one server that a URL names; see `tidings.redis_url` for the grammar. Reads the named certificate files.
-
-    Raises `InvalidSetting`, which never holds the URL: it may carry a password.
-    """
-    parsed = parse_redis_url(url)
-    if parsed.kind != "single":
-        raise _bad("must name one server: a gateway knows neither Sentinel nor Cluster yet")
-    return endpoint_of(parsed)
 
 
 def endpoint_of(url: RedisUrl, address: Address | None = None) -> Endpoint:

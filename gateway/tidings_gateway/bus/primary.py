@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
 
 from tidings.errors import StoreUnavailable
 from tidings.log.page import Page
 from tidings.log.script import Command
-from tidings_gateway.bus.endpoint import Endpoint
 from tidings_gateway.bus.link import RETRY_AFTER_S, Link, LinkParts
+from tidings_gateway.bus.locate import Locator
 from tidings_gateway.bus.resp import reject
 from tidings_gateway.bus.trouble import Kind, Trouble
 from tidings_gateway.core.pacing import full_jitter
@@ -33,10 +32,9 @@ PROVED_MS = 1_000
 
 
 class Primary:
-    """`locate` gives the address to try now (asked before each attempt, since a failover changes it); it may raise
-    `Trouble`. `run` is the body of the owner task and ends only when cancelled."""
+    """`locator` says where it is now. `run` is the body of the owner task and ends only when cancelled."""
 
-    def __init__(self, locate: Callable[[], Awaitable[Endpoint]], parts: LinkParts) -> None:
+    def __init__(self, locator: Locator, parts: LinkParts) -> None:
         self.link: Link | None = None
         """The link in use; None while there is none."""
         self.generation = 0
@@ -51,7 +49,7 @@ class Primary:
         self.troubles: Counter[str] = Counter()
         """Of links that ended or could not be opened, by kind."""
         self._heard_ms = parts.clock_ms()
-        self._locate = locate
+        self._locator = locator
         self._parts = parts
         self._down_since_ms = parts.clock_ms()
         self._told: str | None = None
@@ -113,7 +111,7 @@ class Primary:
         """Open a link and watch it until it is over. Returns how long it lived, in ms."""
         self.attempts += 1
         try:
-            link = await Link.open(await self._locate(), self._parts)
+            link = await Link.open(await self._locator.locate(), self._parts)
         except Trouble as why:
             self._down(why)
             return 0
@@ -126,9 +124,12 @@ class Primary:
             return 0
         opened_ms = self._parts.clock_ms()
         self._up(link)
+        watch = asyncio.ensure_future(self._watch(link)) if self._locator.watches else None
         try:
             while link.trouble is None:
                 await asyncio.wait([link.lost], timeout=link.tick_ms / 1000)
+                if watch is not None and watch.done() and link.trouble is None:
+                    raise AssertionError("nobody watches where the primary is") from watch.exception()
                 now_ms = self._parts.clock_ms()
                 link.tick(now_ms)
                 if now_ms - opened_ms >= PROVED_MS:
@@ -138,11 +139,22 @@ class Primary:
             link.lose(Trouble(Kind.FAULT, f"a fault of the gateway itself: {type(error).__name__}"))
         finally:
             link.lose(Trouble(Kind.STOPPED, "the gateway is stopping"))
+            if watch is not None:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
         lived_ms = self._parts.clock_ms() - opened_ms
         if lived_ms >= PROVED_MS:
             self._tell_up(link)
         self._tell_down(link.trouble)
         return lived_ms
+
+    async def _watch(self, link: Link) -> None:
+        """An old primary that lives on, or was cut off with us, may go on for a long time: ask those who decide."""
+        while link.trouble is None:
+            await asyncio.sleep(self._parts.limits.canary_interval_ms / 1000)
+            why = await self._locator.moved(link.endpoint)
+            if why is not None:
+                link.lose(why)
 
     def _up(self, link: Link) -> None:
         self.generation = self._parts.next_generation()

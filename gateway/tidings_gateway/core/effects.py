@@ -49,6 +49,8 @@ class Resync:
     reason: ResyncReason
     position: bytes
     missed: int | None
+    failed_over: bool = False
+    """Everybody else is told to resync too: not all at once, please."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,15 +312,15 @@ class Feed:
         self._held_bytes = 0
 
     def _open_or_resync(self, page: Page, effects: list[Effect]) -> None:
-        reason = page.reason
+        reason, failed_over = page.reason, page.failed_over
         if not self.opened:
             self.opened = True
             if self._invalid:
-                reason = ResyncReason.INVALID
+                reason, failed_over = ResyncReason.INVALID, False
             effects.append(Opened(bool(self.position) and reason is None, page.start))
             self.position = page.start
         if reason is not None:
-            effects.append(Resync(reason, page.start, page.missed))
+            effects.append(Resync(reason, page.start, page.missed, failed_over))
             self.position = page.start
 
     def _send(self, record: DurableRecord, effects: list[Effect]) -> None:

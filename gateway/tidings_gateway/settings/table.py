@@ -225,6 +225,13 @@ class Settings(BaseModel):
     )
     subscribe_batch: int = row(512, "Channels in one SUBSCRIBE.", low=1, high=10_000)
     failover: Literal["auto", "trust", "resync"] = shared_row(shared.FAILOVER)
+    failover_refetch_ms: int = row(
+        30_000,
+        "After a failover every page of a fleet has to fetch its state anew; each does so at a random moment within "
+        "this. 100,000 pages then ask your backend 3,300 times a second, and one may show old state for 30 s.",
+        low=0,
+        high=3_600_000,
+    )
     ready_redis: Literal["start", "always"] = row(
         "start", "Whether /readyz also fails while Redis is away (always), or only until it was first reached (start)."
     )

@@ -192,6 +192,8 @@ def read_command(
 
 def parse_page(reply: Any) -> Page:
     start, top, reason, missed, flat = reply
+    if reason == b"era":
+        return Page(start, top, (), ResyncReason.EPOCH, failed_over=True)
     if reason:
         return Page(start, top, (), ResyncReason(reason.decode("ascii")), missed if missed >= 0 else None)
     before = start

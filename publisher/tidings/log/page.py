@@ -38,6 +38,8 @@ class Page:
     entries: tuple[DurableRecord, ...] = ()
     reason: ResyncReason | None = None
     missed: int | None = None
+    failed_over: bool = False
+    """The epoch ended with the primary: every reader of every log is told so at about the same time."""
 
     @property
     def end(self) -> bytes:

@@ -4,7 +4,8 @@
 -- ARGV  1 epoch, 2 seq, 3 tag of the position ('' = none)   4 without a position: replay the last N
 --       5 entries at most (0 = none)   6 bytes at most   7 epoch, should the log have to begin anew
 --       8 expiry of meta (seconds)   9 'resync' = a changed primary ends the epoch, 'trust' = it does not
--- Reply {start, top, reason or '', missed or -1, {id, body, id, body, ...}}
+-- Reply {start, top, reason or '', missed or -1, {id, body, id, body, ...}}; the reason 'era' is an 'epoch' that ended
+-- with its primary, and so with those of all other logs
 --
 -- The continuity rule: a position may be continued only if its epoch is the log's, and either it is the very top, or the
 -- next stored entry is seq + 1 and names the position's tag as the tag before it. Every entry given is held to the same
@@ -29,8 +30,8 @@ if failover == 'resync' then
   era = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
 end
 
-local state = redis.call('HMGET', meta, 'epoch', 'seq', 'tag', 'era')
-local epoch, seq, tag = state[1], tonumber(state[2] or ''), state[3]
+local state = redis.call('HMGET', meta, 'epoch', 'seq', 'tag', 'era', 'was')
+local epoch, seq, tag, was = state[1], tonumber(state[2] or ''), state[3], state[5]
 
 if not (epoch and seq and tag) then
   -- Created here, so that the position of a user without events can be proved later.
@@ -58,9 +59,12 @@ else
     -- Not stamped yet: stamp it. Another primary: it may lack what the old one acknowledged and nobody here saw, so no
     -- position of the old epoch can be proved. The entries stay, the numbers go on.
     if state[4] then
-      epoch = new_epoch
+      -- Remembered, since the first reader alone sees the change, and all are to be told of what kind it was.
+      epoch, was = new_epoch, epoch
+      redis.call('HSET', meta, 'epoch', epoch, 'era', era, 'was', was)
+    else
+      redis.call('HSET', meta, 'era', era)
     end
-    redis.call('HSET', meta, 'epoch', epoch, 'era', era)
   end
   if redis.call('TTL', meta) < meta_ttl_s / 2 then
     redis.pcall('EXPIRE', meta, meta_ttl_s) -- may be refused; a read must not fail for it
@@ -90,7 +94,7 @@ local got
 
 if at_epoch ~= '' then
   if at_epoch ~= epoch then
-    return {top, top, 'epoch', -1, {}}
+    return {top, top, at_epoch == was and 'era' or 'epoch', -1, {}}
   elseif at_seq > seq then
     return {top, top, 'ahead', -1, {}}
   elseif at_seq == seq then

@@ -26,6 +26,7 @@ def test_another_primary_ends_the_epoch(own: ValkeyProcess) -> None:
     for position in at:
         page = log.read(position, epoch="EpochTwo")
         assert (page.reason, page.missed, page.top) == (ResyncReason.EPOCH, None, b"EpochTwo.3-103")
+        assert page.failed_over, "the first reader, and those after it"
     assert [record.position for record in log.read(None, last=2, epoch="Unused00").entries] == [
         b"EpochTwo.2-102",
         b"EpochTwo.3-103",
@@ -33,6 +34,22 @@ def test_another_primary_ends_the_epoch(own: ValkeyProcess) -> None:
     log.append(b"4", tag=104)
     page = log.read("EpochTwo.3-103", epoch="Unused00")
     assert (page.reason, page.top) == (None, b"EpochTwo.4-104")
+
+
+def test_only_a_change_of_primary_is_called_one(own: ValkeyProcess) -> None:
+    """Not a fork, not a log that began anew, not a position of two primaries ago."""
+    log = RealLog(own, "t", failover="resync")
+    (first, *_), fork = filled(log, 2), b"EpochOne.2-9999"
+    _change_primary(own)
+    second = log.read(first, epoch="EpochTwo").top
+    assert (log.read(second[:-1] + b"9").reason, log.read(second[:-1] + b"9").failed_over) == ("epoch", False)
+    assert log.read(fork).failed_over
+    _change_primary(own)
+    assert log.read(second, epoch="EpochThree").failed_over
+    assert (log.read(first).reason, log.read(first).failed_over) == ("epoch", False)
+    own.cli("DEL", log.meta_key)
+    log.append(epoch="EpochFour")
+    assert (log.read(b"EpochThree.2-102").reason, log.read(b"EpochThree.2-102").failed_over) == ("epoch", False)
 
 
 def test_the_same_primary_keeps_the_epoch(own: ValkeyProcess) -> None:

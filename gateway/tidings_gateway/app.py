@@ -186,6 +186,7 @@ def create_gateway(settings: Settings, counts: Counts | None = None) -> Gateway:
         page_events=settings.page_events,
         page_bytes=settings.page_bytes,
         counts=counts,
+        heal_reads=settings.heal_reads,
     )
     limits = Limits(
         queue_events=settings.queue_events,

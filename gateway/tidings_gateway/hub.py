@@ -20,6 +20,7 @@ from tidings.log.page import Page
 from tidings.log.record import ControlRecord, DurableRecord, parse_record
 from tidings_gateway.core.feed import is_sound
 from tidings_gateway.core.frames import check_body, ephemeral_frame, event_frame, skip_frame
+from tidings_gateway.core.healing import Healing
 from tidings_gateway.telemetry.counts import Counts
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from tidings_gateway.session import Session
 
 log = logging.getLogger("tidings.hub")
+
+HEAL_READS = 128
+"""At a round trip of 5 ms, 20,000 sessions are back in a second, with at most 16 MiB of pages under way."""
 
 
 class LogBus(Protocol):
@@ -51,7 +55,14 @@ class Hub:
     """Sessions by channel. Its size is bounded by the connection limit at the door."""
 
     def __init__(
-        self, names: Names, *, max_event_bytes: int, page_events: int, page_bytes: int, counts: Counts | None = None
+        self,
+        names: Names,
+        *,
+        max_event_bytes: int,
+        page_events: int,
+        page_bytes: int,
+        heal_reads: int = HEAL_READS,
+        counts: Counts | None = None,
     ) -> None:
         self.counts = counts or Counts()
         self._names = names
@@ -59,6 +70,9 @@ class Hub:
         self._page_events = page_events
         self._page_bytes = page_bytes
         self._sessions: dict[bytes, Session | set[Session]] = {}
+        self._healing: Healing[Session] = Healing(heal_reads)
+        self._moment = 0
+        """Counts what happens to sessions: the greater of two moments is the later one. A clock would cost more."""
         self._bus: LogBus | None = None
 
     def attach(self, bus: LogBus) -> None:
@@ -81,6 +95,8 @@ class Hub:
     def join(self, session: Session) -> None:
         """Start relaying to this session. It is told `link_back` as soon as its channel is confirmed, maybe at once."""
         channel = session.channel
+        self._moment += 1
+        session.active = self._moment
         entry = self._sessions.get(channel)
         if entry is None:
             self._sessions[channel] = session
@@ -97,6 +113,8 @@ class Hub:
         """Stop relaying to this session. Harmless when it has left already: a late clean-up of a dead socket must
         never take the subscription from the socket that replaced it."""
         channel = session.channel
+        if self._healing.discard(session):
+            self._heal()
         entry = self._sessions.get(channel)
         if entry is session:
             del self._sessions[channel]
@@ -124,6 +142,9 @@ class Hub:
             self.counts.unreadable += 1
             log.warning("a message of no known shape on channel %r was dropped", channel[:160])
             return
+        self._moment += 1
+        if self._healing.waiting:
+            self._hurry(entry)
         if isinstance(record, DurableRecord):
             if not is_sound(record):
                 self.counts.unreadable += 1
@@ -149,6 +170,7 @@ class Hub:
         checked = check_body(record.body, self._max_event_bytes)
         frame = self._skip(record) if checked is None else event_frame(record)
         for session in _members(entry):
+            session.active = self._moment
             try:
                 session.durable(record, frame)
             except Exception:  # noqa: BLE001 - `_fault` logs it
@@ -171,18 +193,46 @@ class Hub:
 
     def channel_on(self, channel: bytes, generation: int) -> None:
         for session in _members(self._sessions.get(channel)):
-            try:
-                session.link_back(generation)
-            except Exception:  # noqa: BLE001 - `_fault` logs it
-                _fault(session)
+            if session.opened:
+                self._healing.add(session)
+            else:
+                # Its client waits for the welcome, and not for long; the others notice nothing but silence.
+                _back(session, generation)
+        self._heal()
 
     def channel_off(self, channel: bytes) -> None:
         for session in _members(self._sessions.get(channel)):
+            self._healing.discard(session)
             _lose(session)
+        self._heal()
 
     def link_lost(self) -> None:
+        self._healing.clear()
         for session in self.sessions():
             _lose(session)
+
+    def last_active(self, channel: bytes) -> int:
+        return max((session.active for session in _members(self._sessions.get(channel))), default=0)
+
+    # Healing: sessions whose channel is confirmed again, in the order of the confirmations.
+
+    def caught_up(self, session: Session) -> None:
+        """The session has no read under way any more. Harmless when it was not healing."""
+        if self._healing.done(session):
+            self._heal()
+
+    def _heal(self) -> None:
+        while (session := self._healing.take()) is not None:
+            generation = self.bus.confirmed(session.channel)
+            if generation is not None:
+                _back(session, generation)
+            if not session.reading:
+                self._healing.done(session)
+
+    def _hurry(self, entry: Session | set[Session]) -> None:
+        """Something was published for them just now: they are the ones who miss something."""
+        for session in _members(entry):
+            self._healing.hurry(session)
 
 
 def _members(entry: Session | set[Session] | None) -> tuple[Session, ...]:
@@ -190,6 +240,13 @@ def _members(entry: Session | set[Session] | None) -> tuple[Session, ...]:
     if entry is None:
         return ()
     return tuple(entry) if isinstance(entry, set) else (entry,)
+
+
+def _back(session: Session, generation: int) -> None:
+    try:
+        session.link_back(generation)
+    except Exception:  # noqa: BLE001 - `_fault` logs it
+        _fault(session)
 
 
 def _lose(session: Session) -> None:

@@ -108,6 +108,7 @@ class Session:
         "_stopped",
         "_wakeup",
         "_writer",
+        "active",
         "channel",
         "user",
     )
@@ -115,6 +116,8 @@ class Session:
     def __init__(self, hub: Hub, user: str, sink: Sink, feed: Feed, limits: Limits) -> None:
         self.user = user
         self.channel = hub.channel(user)
+        self.active = 0
+        """The hub's: when something last happened here, on its own count."""
         self._hub = hub
         self._counts = hub.counts
         self._sink = sink
@@ -129,6 +132,11 @@ class Session:
     @property
     def opened(self) -> bool:
         return self._feed.opened
+
+    @property
+    def reading(self) -> bool:
+        """Whether a read of the log is under way."""
+        return self._feed.reading
 
     @property
     def position(self) -> bytes:
@@ -258,6 +266,8 @@ class Session:
             else:
                 self._counts.pages_failed += 1
                 self._run(self._feed.read_failed(read_id))
+        if not self._feed.reading:
+            self._hub.caught_up(self)
 
     def _retry_later(self, attempt: int) -> None:
         if self._retry is None:

@@ -54,6 +54,9 @@ class Listener:
         self.lost += 1
         self.on.clear()
 
+    def last_active(self, channel: bytes) -> int:
+        return 0
+
     def bodies(self, channel: bytes) -> list[bytes]:
         return [payload.partition(b"\n")[2] for heard, payload in self.records if heard == channel]
 

@@ -109,7 +109,7 @@ def test_a_lost_link_starts_from_the_whole_set() -> None:
     on(channels, b"a", b"b", b"c", b"d", b"e")
     channels.unwant(b"e", 0)
     for _ in range(3):  # lost again and again in the middle of re-subscribing
-        channels.reset()
+        channels.reset(lambda _: 0)
         assert channels.confirmed(b"a") is None
         assert channels.next_command(0) == ChannelCommand(Verb.SUBSCRIBE, (b"a", b"b"))
         assert channels.subscribed(b"a", 2)
@@ -271,7 +271,7 @@ class ChannelsMachine(RuleBasedStateMachine):
         self.relying.clear()
         self.crossed.clear()
         self.generation += 1
-        self.channels.reset()
+        self.channels.reset(lambda _: 0)
 
     @invariant()
     def one_command_outstanding(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.bus.test_resp import Clock, connection, transport
 from tests.bus.test_scripts import SCRIPT, sent
 from tests.support.valkey import ValkeyProcess
-from tidings_gateway.bus.endpoint import Endpoint, parse_url
+from tidings_gateway.bus.endpoint import Endpoint
 from tidings_gateway.bus.handshake import greet
 from tidings_gateway.bus.resp import RespConnection
 from tidings_gateway.bus.trouble import Kind, Trouble
@@ -19,6 +19,7 @@ def bulk(text: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
+WITH_PASSWORD = Endpoint("x", username="u", password="p")
 SERVER = bulk(b"# Server\r\nredis_version:9.9.9\r\nrun_id:abc123\r\n")
 PRIMARY = bulk(b"# Replication\r\nrole:master\r\n")
 REPLICA = bulk(b"# Replication\r\nrole:slave\r\n")
@@ -36,7 +37,7 @@ async def said(answers: bytes, endpoint: Endpoint | None = None) -> tuple[list[l
 
 async def test_everything_in_one_round_trip() -> None:
     """Log in, name, who is there, scripts."""
-    commands, run_id = await said(b"+OK\r\n+OK\r\n" + SERVER + PRIMARY + bulk(b"sha"), parse_url("redis://u:p@x"))
+    commands, run_id = await said(b"+OK\r\n+OK\r\n" + SERVER + PRIMARY + bulk(b"sha"), WITH_PASSWORD)
     assert [command[:2] for command in commands] == [
         [b"AUTH", b"u"],
         [b"CLIENT", b"SETNAME"],
@@ -76,7 +77,7 @@ async def test_a_replica_is_refused() -> None:
 async def test_the_first_refusal_is_the_reason(answers: bytes, kind: Kind) -> None:
     """What follows from it is not."""
     with pytest.raises(Trouble) as raised:
-        await said(answers, parse_url("redis://u:p@x"))
+        await said(answers, WITH_PASSWORD)
     assert raised.value.kind is kind
 
 

@@ -13,7 +13,7 @@ from tidings.log.record import DurableRecord, encode_durable
 from tidings_gateway.core import frames
 from tidings_gateway.core.feed import Feed
 from tidings_gateway.core.frames import Frame
-from tidings_gateway.hub import Hub
+from tidings_gateway.hub import HEAL_READS, Hub
 from tidings_gateway.session import Limits, Session
 
 EPOCH = "epoch0001"
@@ -47,6 +47,8 @@ class FakeBus:
         self.wanted: list[bytes] = []
         self.log: list[str] = []
         self.reads: list[tuple[bytes | None, int, asyncio.Future[Page]]] = []
+        self.asked: list[str] = []
+        """Whose log was read, in order."""
 
     def want(self, channel: bytes) -> None:
         self.wanted.append(channel)
@@ -65,6 +67,7 @@ class FakeBus:
     def read(self, user: str, position: bytes | None, *, last: int, limit: int, max_bytes: int) -> asyncio.Future[Page]:
         future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
         self.reads.append((position, last, future))
+        self.asked.append(user)
         return future
 
     async def answer(self, answer: Page | Exception) -> None:
@@ -136,7 +139,7 @@ class FakeSink:
 class Desk:
     """A hub with one fake bus, and sessions on it."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, *, heal_reads: int = HEAL_READS, **limits: int) -> None:
         values = {"queue_events": 16, "queue_bytes": 16_384, "page_events": 8, "page_bytes": 4096} | limits
         self.limits = Limits(rng=random.Random(1), **values)
         self.bus = FakeBus()
@@ -145,6 +148,7 @@ class Desk:
             max_event_bytes=65_536,
             page_events=self.limits.page_events,
             page_bytes=self.limits.page_bytes,
+            heal_reads=heal_reads,
         )
         self.hub.attach(self.bus)
 

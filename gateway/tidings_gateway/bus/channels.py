@@ -14,6 +14,7 @@ event published between the two would be lost with nothing to show it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from itertools import islice
 from typing import NamedTuple
@@ -174,9 +175,12 @@ class Channels:
         if entry is not None and entry.state is State.ON:
             entry.generation = generation
 
-    def reset(self) -> None:
-        """The link is gone and all confirmations with it: whatever is wanted is subscribed anew, from the start."""
-        self._channels = {channel: entry for channel, entry in self._channels.items() if entry.wanted}
+    def reset(self, last_active: Callable[[bytes], float]) -> None:
+        """The link is gone and all confirmations with it: whatever is wanted is subscribed anew, from the start, and
+        what was active last comes first."""
+        wanted = [channel for channel, entry in self._channels.items() if entry.wanted]
+        wanted.sort(key=last_active, reverse=True)
+        self._channels = {channel: self._channels[channel] for channel in wanted}
         for entry in self._channels.values():
             entry.state = State.WAITING
         self._waiting = dict.fromkeys(self._channels)

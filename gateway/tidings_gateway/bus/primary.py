@@ -170,7 +170,7 @@ class Primary:
         self._down_since_ms = self._parts.clock_ms()
         self.troubles[why.kind.value] += 1
         self.why_down, self.kind_down = why.words, why.kind
-        self._parts.channels.reset()
+        self._parts.channels.reset(self._parts.listener.last_active)
         try:
             self._parts.listener.link_lost()
         except Exception:

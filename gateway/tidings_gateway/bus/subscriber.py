@@ -33,6 +33,10 @@ class BusListener(Protocol):
         """The same for all channels."""
         ...
 
+    def last_active(self, channel: bytes) -> int:
+        """Channels for which this is greater are subscribed before others, when all have to be."""
+        ...
+
 
 class Subscriber:
     """Commands leave one batch per turn of the event loop, so that subscribing 20,000 channels stalls nobody.

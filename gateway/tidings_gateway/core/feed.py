@@ -175,6 +175,11 @@ class Feed:
         return self.state is _LIVE
 
     @property
+    def reading(self) -> bool:
+        """Whether a page is in flight."""
+        return self.state in _IN_FLIGHT
+
+    @property
     def wants_room(self) -> bool:
         """Whether `has_room` would issue a read."""
         return self.state is _DUE

@@ -224,6 +224,12 @@ class Settings(BaseModel):
         5_000, "A channel stays subscribed this long after its last session left: a reload does not pay for it.", low=0
     )
     subscribe_batch: int = row(512, "Channels in one SUBSCRIBE.", low=1, high=10_000)
+    heal_reads: int = row(
+        128,
+        "Log reads under way at once for the sessions of a link that was lost; newcomers are read beside them.",
+        low=1,
+        high=10_000,
+    )
     failover: Literal["auto", "trust", "resync"] = shared_row(shared.FAILOVER)
     failover_refetch_ms: int = row(
         30_000,

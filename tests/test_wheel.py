@@ -91,6 +91,8 @@ def test_dev_and_demo_work_from_pip_alone(wheel: Path, tmp_path: Path) -> None:
             url = _wait_for(process, output, ready)
             with urlopen(f"{url}/tidings.js", timeout=10) as script:
                 assert b"class Tidings" in script.read()
+            with urlopen(f"{url}/tidings.d.ts", timeout=10) as types:
+                assert b"class Tidings" in types.read()
             if command == "demo":
                 with urlopen(f"{url}/", timeout=10) as page:
                     assert page.headers["content-security-policy"]

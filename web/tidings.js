@@ -55,7 +55,7 @@ import { formatPosition } from "./position.js";
 export class TidingsError extends Error {
   /** @param {string} code @param {string} message @param {{close?: {code: number, reason: string}, cause?: unknown}} [details] */
   constructor(code, message, { close, cause } = {}) {
-    super(message, { cause });
+    super(close ? `${message} (closed with ${[close.code, close.reason].filter(Boolean).join(" ")})` : message, { cause });
     this.name = "TidingsError";
     this.code = code;
     this.close = close ?? null;
@@ -230,19 +230,20 @@ export class Tidings {
   /** A browser tells a page nothing of a refused upgrade. The gateway answers a plain request to the same address with the
    * reason, and lets every origin read it. Asked once, by a client that never got through. */
   async #diagnose() {
+    const address = this.#url.replace(/^ws/, "http").replace(/\?.*/, ""); // a ticket in the query is for one use only
+    const signal = this.#signal("diagnose");
+    let why;
     try {
-      const signal = this.#signal("diagnose");
-      const answer = await fetch(this.#url.replace(/^ws/, "http"), { signal, credentials: "omit", cache: "no-store" });
-      if (answer.status === 403) {
-        const { detail, origin } = await answer.json();
-        this.#report("refused", `${origin ?? globalThis.location?.origin}: ${detail}`);
-      } else if (answer.status === 426) {
-        // To its own origin a browser sends no Origin header here, though it does in the upgrade: the gateway cannot tell.
-        this.#report("refused", "the gateway is there, but no WebSocket: do TIDINGS_ALLOWED_ORIGINS and every proxy on the way let it through?");
-      }
+      const answer = await fetch(address, { signal, credentials: "omit", cache: "no-store" });
+      const { detail, origin } = await answer.json().catch(() => ({}));
+      if (answer.status === 403 && detail) why = `${origin ?? globalThis.location?.origin}: ${detail}`;
+      // To its own origin a browser sends no Origin header here, though it does in the upgrade: the gateway cannot tell.
+      else if (answer.status === 426) why = "the gateway is there, but no WebSocket: do TIDINGS_ALLOWED_ORIGINS and every proxy on the way let it through?";
+      else why = `${address} answered ${answer.status}${detail ? ` (${detail})` : ""}: is that where the gateway is?`;
     } catch {
-      // Nobody there, or not readable: nothing to add to the retry that is under way.
+      why = `nobody answers at ${address}, or nothing that this page may read`;
     }
+    if (!signal.aborted && !this.#state.known) this.#report("refused", `no connection: ${why}`);
   }
 
   /** A fresh signal for one kind of work; the one before is aborted. @param {string} name */
@@ -258,7 +259,8 @@ export class Tidings {
     try {
       const token = typeof ask === "function" ? await ask({ signal: this.#signal("token") }) : ask;
       if (typeof (token ?? "") !== "string") throw new TypeError("it is not a string");
-      if (dial === this.#state.dial) this.#token = token;
+      // A file that was written by hand ends in a line break, and no token has white space in it.
+      if (dial === this.#state.dial) this.#token = token?.trim();
     } catch (error) {
       event = { type: "tokenFailed", dial, message: `no token: ${messageOf(error)}` };
     }
@@ -299,9 +301,10 @@ export class Tidings {
 
   /** @param {string} code @param {string} message @param {ConstructorParameters<typeof TidingsError>[2]} [details] */
   #report(code, message, details) {
-    if (!this.onerror) return console.warn(`tidings: ${message}`);
+    const error = new TidingsError(code, message, details);
+    if (!this.onerror) return console.warn(`tidings: ${error.message}`);
     try {
-      this.onerror(new TidingsError(code, message, details));
+      this.onerror(error);
     } catch (thrown) {
       uncaught(thrown);
     }

@@ -34,6 +34,14 @@ async def test_every_module_it_imports_is_served(door: Door) -> None:
         todo += [other for other in found if other not in seen]
 
 
+async def test_its_types_are_served_beside_it(door: Door) -> None:
+    """As plain text, which is what they are to a browser; editors and build tools fetch them."""
+    answer = await door.client.get("/tidings.d.ts")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert "export class Tidings " in answer.text
+
+
 async def test_it_is_cached_and_asked_for_again_cheaply(door: Door) -> None:
     """A page keeps it for minutes, then asks with its ETag."""
     first = await door.client.get("/tidings.js")

@@ -263,9 +263,42 @@ test("A refused origin is told to the developer in the gateway's words, once.", 
     made.at(-1)?.ends(1006);
     await time.settle();
   }
-  assert.deepEqual(errors.map(({ code, message }) => [code, message]), [["refused", "https://page.example: Add it to TIDINGS_ALLOWED_ORIGINS."]]);
+  assert.deepEqual(errors.map(({ code, message }) => [code, message]), [["refused", "no connection: https://page.example: Add it to TIDINGS_ALLOWED_ORIGINS."]]);
   assert.equal(asked.mock.callCount(), 1);
   assert.equal(/** @type {any} */ (asked.mock.calls[0].arguments)[0], "https://push.example/v1/ws");
+});
+
+for (const [what, answer, told] of /** @type {Array<[string, () => Promise<Response>, RegExp]>} */ ([
+  ["nobody there", () => Promise.reject(new TypeError("Failed to fetch")), /^no connection: nobody answers at https:\/\/push\.example\/v1\/ws, or/],
+  ["another server", () => Promise.resolve(new Response("<h1>Not found", { status: 404 })), /^no connection: https:\/\/push\.example\/v1\/ws answered 404: is that where/],
+  ["a gateway on its way out", () => Promise.resolve(Response.json({ detail: "draining" }, { status: 503 })), /answered 503 \(draining\)/],
+  ["no upgrade on the way", () => Promise.resolve(new Response("", { status: 426 })), /the gateway is there, but no WebSocket/],
+])) {
+  test(`The first connection fails, and the console names what is known: ${what}; a ticket is not spent on the question.`, async () => {
+    const warned = mock.method(console, "warn", () => {});
+    const asked = mock.method(globalThis, "fetch", answer);
+    client({ url: `${URL}/v1/ws?ticket=once`, onerror: undefined });
+    await time.settle();
+    made[0].ends(1006);
+    await time.settle();
+    assert.equal(warned.mock.callCount(), 1);
+    assert.match(warned.mock.calls[0].arguments[0].replace("tidings: ", ""), told);
+    assert.equal(/** @type {any} */ (asked.mock.calls[0].arguments)[0], "https://push.example/v1/ws");
+  });
+}
+
+test("A question that is answered when the client is through, or closed, is told to nobody.", async () => {
+  let answer = () => {};
+  mock.method(globalThis, "fetch", () => new Promise((resolve) => { answer = () => resolve(new Response("", { status: 404 })); }));
+  for (const end of [async () => { await time.pass(500, 10); await getLive(); }, async (/** @type {Tidings} */ tidings) => tidings.close()]) {
+    const tidings = client();
+    await time.settle();
+    made.at(-1)?.ends(1006);
+    await end(tidings);
+    answer();
+    await time.settle();
+  }
+  assert.deepEqual(errors, []);
 });
 
 test("A client that was connected before asks nobody why: a retry must not become two requests.", async () => {
@@ -431,6 +464,21 @@ test("A socket that was given up says nothing any more, not even that it has clo
   made[0].ends(1006);
   made[1].open();
   assert.deepEqual(made[1].sent, [{ type: "hello", position: at(0) }]);
+});
+
+test("A token is sent without the white space around it: a file that holds one ends in a line break.", async () => {
+  client({ token: "a.b.c\n" });
+  client({ token: async () => " a.b.c\r\n" });
+  await time.settle();
+  for (const socket of made) socket.open();
+  assert.deepEqual(made.map(({ sent }) => sent[0].token), ["a.b.c", "a.b.c"]);
+});
+
+test("What a close means to the developer is told with its code and the gateway's reason.", async () => {
+  await live();
+  made[0].ends(4400, "position: not a string");
+  assert.deepEqual(errors.map(({ code, message, close }) => [code, message, close]), [["close",
+    "the gateway could not make sense of a frame (closed with 4400 position: not a string)", { code: 4400, reason: "position: not a string" }]]);
 });
 
 test("A token that comes after its time is not sent in place of a fresh one.", async () => {

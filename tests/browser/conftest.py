@@ -1,4 +1,4 @@
-"""A real browser on the real demo: Debian's chromium, driven by Playwright."""
+"""A real browser: Debian's chromium, driven by Playwright. One for each module: starting is slow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
 from tests.support.children import spawn
@@ -19,10 +20,10 @@ CHROMIUM = shutil.which("chromium")
 _AT = re.compile(r"The demo is at (http://127\.0\.0\.1:[0-9]+/)")
 
 
-@pytest.fixture
-async def demo(tmp_path: Path) -> AsyncIterator[str]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """The address of a running `tidings demo`; it must end with exit code 0 and without a traceback."""
-    path = tmp_path / "demo.log"
+    path: Path = tmp_path_factory.mktemp("demo") / "demo.log"
     with path.open("wb") as log:
         process = spawn([sys.executable, "-m", "tidings", "demo", "--port", "0"], log=log)
         try:
@@ -37,7 +38,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[str]:
     assert "Traceback" not in path.read_text()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
@@ -57,12 +58,12 @@ async def browser() -> AsyncIterator[Browser]:
             await browser.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def page(browser: Browser) -> AsyncIterator[Page]:
-    """A new tab. An error that a script of ours did not catch fails the test."""
-    page = await browser.new_page(viewport={"width": 1440, "height": 1000})
+    """A new tab with nothing stored. An error that a script of ours did not catch fails the test."""
+    context = await browser.new_context(viewport={"width": 1440, "height": 1000})
     errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    await page.close()
+    context.on("weberror", lambda error: errors.append(str(error.error)))
+    yield await context.new_page()
+    await context.close()
     assert errors == []

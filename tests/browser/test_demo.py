@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.may_block(reason="the demo is another process")]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(120),
+    pytest.mark.may_block(reason="the demo is another process"),
+]
 
 
 async def open_page(page: Page, demo: str) -> None:

@@ -9,12 +9,14 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Page
 
 from tests.support.children import spawn
 from tests.support.waiting import POLL_S, until
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_printed_page_shows_the_printed_event(page: Page, tmp_path: Path) -> None:
     """In a page on another port of localhost, the script tag shows the event that the printed command sends."""
     output = tmp_path / "dev.log"

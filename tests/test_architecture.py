@@ -65,7 +65,7 @@ PACKAGES_OF_OTHERS: dict[str, set[str]] = {
     "tidings_gateway.http": {"starlette", "orjson"},
     "tidings_gateway.transports": {"starlette", "orjson"},
     "tidings_gateway.app": {"starlette"},
-    "tidings_gateway.demo": {"click", "orjson", "redis", "starlette", "uvicorn"},
+    "tidings_gateway.demo": {"click", "orjson", "redis", "starlette", "uvicorn", "websockets"},
     "tidings_gateway.cli": {"click", "orjson"},
     "tidings_gateway.client": {"websockets", "httpx", "orjson"},
 }

@@ -40,20 +40,37 @@ async def told(log: EventLog, text: str) -> str:
 async def test_every_verdict_has_its_words(log: EventLog) -> None:
     """Up to date, behind, trimmed, another epoch, ahead, and no position at all."""
     start = (await log.top("anna")).decode()
-    assert "up to and including nothing yet" in await told(log, start)
+    assert "I have no event yet" in await told(log, start)
     assert "is up to date" in await told(log, start)
     positions = [str((await log.append("anna", BODY)).position) for _ in range(5)]
     assert "is up to date" in await told(log, positions[4])
-    assert "1 event came after it, up to event 5" in await told(log, positions[3])
+    assert "1 event came after it, up to number 5" in await told(log, positions[3])
     assert "2 events came after it" in await told(log, positions[2])
-    assert "no longer holds" in await told(log, positions[0])
-    assert "no longer holds" in await told(log, start)
+    assert "followed is gone" in await told(log, positions[0])
+    assert "followed is gone" in await told(log, start)
     epoch = positions[0].partition(".")[0]
     assert "began anew" in await told(log, "otherEpoch1.3-7")
     assert "beyond the newest event" in await told(log, f"{epoch}.9-7")
     for text in ("", "nonsense", f"{epoch}.5", "<script>"):
         answer = await told(log, text)
-        assert answer == "This is not a position. The newest event of the log is event 5."
+        assert answer == "This is not a position. The newest event is number 5."
+
+
+async def test_a_refused_position_says_what_the_page_does_about_it(log: EventLog) -> None:
+    """Whoever asks why a page fetched its state is told that it had to, and what it would otherwise have believed."""
+    for _ in range(5):
+        position = str((await log.append("anna", BODY)).position)
+    epoch = position.partition(".")[0]
+    for refused in (f"{epoch}.1-7", "otherEpoch1.3-7", f"{epoch}.9-7"):
+        answer = await told(log, refused)
+        assert answer.startswith(f"Position {refused} says: I have everything up to event")
+        assert "told to fetch its state again" in answer
+    assert "fetch its state" not in await told(log, position)
+
+
+async def test_an_empty_log_is_not_called_event_0(log: EventLog) -> None:
+    """A number that no event has would only puzzle."""
+    assert await told(log, "nonsense") == "This is not a position. The log has no event yet."
 
 
 async def test_topic_parts_are_left_aside(log: EventLog) -> None:

@@ -26,7 +26,7 @@ async def ledger_is_even(page: Page, published: int) -> None:
 async def test_a_job_is_reported_by_push(page: Page, demo: str) -> None:
     """Start it, see its progress and its result, without a poll."""
     await open_page(page, demo)
-    await page.get_by_role("button", name="3 seconds").click()
+    await page.get_by_role("button", name="Job of 3 seconds").click()
     await expect(page.locator("#jobs li")).to_have_count(1)
     await expect(page.locator("#jobs li").first).to_contain_text("done", ignore_case=True, timeout=15_000)
     await ledger_is_even(page, 1)

@@ -119,7 +119,8 @@ class TestSession:
         assert await demo.begin() != first
 
     @pytest.mark.parametrize(
-        ("method", "path"), [("GET", "state"), ("POST", "jobs"), ("POST", "burst"), ("POST", "restart")]
+        ("method", "path"),
+        [("GET", "state"), ("GET", "stage"), ("POST", "jobs"), ("POST", "burst"), ("POST", "restart")],
     )
     async def test_without_a_session_there_is_nothing(self, demo: Demo, method: str, path: str) -> None:
         """401, which tells the page to ask for one."""
@@ -235,6 +236,34 @@ class TestButtons:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
+    async def test_one_gateway_can_be_chosen(self, demo: Demo) -> None:
+        """The one the page is on: only a restart of its own shows it what a deploy does to a tab."""
+        await demo.begin()
+        assert (await demo.post("restart", {"gateway": "B"})).json() == {"gateways": ["B"]}
+        await demo.stage.close()
+        assert (await demo.post("restart", {"gateway": "C"})).status_code == 400
+
+    @pytest.mark.parametrize(
+        ("unknown", "said"),
+        [(3, "nobody knows yet whether they are stored"), (0, "so they are not stored"), (1, "Whether 1 of those")],
+    )
+    async def test_no_receipt_is_not_called_a_loss(
+        self, demo: Demo, monkeypatch: pytest.MonkeyPatch, unknown: int, said: str
+    ) -> None:
+        """A burst into a frozen Redis: how many have no receipt, and how many of those may be stored all the same."""
+
+        async def frozen(messages: Any) -> list[PublishError]:
+            return [PublishError("time ran out", outcome_unknown=at < unknown) for at, _ in enumerate(messages)]
+
+        await demo.begin()
+        monkeypatch.setattr(demo.stage.publisher, "publish_many", frozen)
+        answer = await demo.post("burst", {"count": 3})
+        assert answer.status_code == 503
+        problem = answer.json()
+        assert (problem["code"], problem["failed"], problem["unknown"]) == ("unacknowledged", 3, unknown)
+        assert problem["detail"].startswith("No receipt for 3 of 3 events.")
+        assert said in problem["detail"]
+
     async def test_other_sites_cannot_press_them(self, demo: Demo) -> None:
         """What a form of another site can send is refused."""
         await demo.begin()
@@ -253,9 +282,24 @@ class TestButtons:
 
 
 async def test_the_state_tells_of_the_gateways(demo: Demo) -> None:
-    """By the name that begins their session ids."""
+    """By the name that begins their session ids, with the tabs that the front leads to each, and without asking Redis:
+    it is what the page shows while Redis is frozen."""
     await demo.begin()
-    assert [gateway["name"] for gateway in (await demo.state())["gateways"]] == ["A", "B"]
+    demo.stage.tabs = lambda port: 3 if port == 7001 else 0
+    demo.stage.gateways[1].port = 7001
+    demo.stage.event_log = demo.stage.publisher = None  # type: ignore[assignment]
+    stage = (await demo.client.get("/demo/stage")).json()
+    assert [(gateway["name"], gateway["tabs"]) for gateway in stage["gateways"]] == [("A", 0), ("B", 3)]
+    assert (stage["frozen"], stage["restarting"]) == (False, False)
+
+
+async def test_the_page_is_told_what_goes_on(demo: Demo) -> None:
+    """Another tab than the one whose button was pressed must know that Redis is frozen, too."""
+    await demo.begin()
+    await demo.post("freeze", {"seconds": 10})
+    assert (await demo.client.get("/demo/stage")).json()["frozen"] is True
+    await demo.stage.close()
+    assert (await demo.client.get("/demo/stage")).json()["frozen"] is False
 
 
 async def test_the_page_may_load_nothing_from_elsewhere(demo: Demo) -> None:

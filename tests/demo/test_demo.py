@@ -60,7 +60,8 @@ class Demo:
         return body
 
     async def gateways(self) -> dict[str, dict[str, Any]]:
-        return {gateway["name"]: gateway for gateway in (await self.state())["gateways"]}
+        stage = (await self.http.get("/demo/stage")).json()
+        return {gateway["name"]: gateway for gateway in stage["gateways"]}
 
     async def all_ready(self) -> None:
         async with asyncio.timeout(20):

@@ -175,6 +175,22 @@ async def test_an_upgraded_connection_is_copied_both_ways(scene: Scene) -> None:
     await until(lambda: all(gateway.open == 0 for gateway in scene.gateways), what="the gateway's side is closed too")
 
 
+async def test_tabs_are_counted_by_gateway(scene: Scene) -> None:
+    """What shows a drain: a WebSocket counts from its upgrade until either side is gone; a request never."""
+    tabs = [await scene.connect() for _ in range(4)]
+    for reader, writer in tabs:
+        writer.write(b"GET /v1/ws HTTP/1.1\r\nupgrade: websocket\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+    await scene.get("/livez")
+    ports = [gateway.port for gateway in scene.gateways]
+    assert [scene.front.tabs(port) for port in ports] == [2, 2]
+    scene.gateways[0].cut()
+    await until(lambda: [scene.front.tabs(port) for port in ports] == [0, 2], what="those of A are gone")
+    for _, writer in tabs:
+        writer.close()
+    await until(lambda: scene.front.tabs(ports[1]) == 0, what="those of B are gone")
+
+
 async def test_an_answer_comes_to_who_has_said_all_it_had_to(scene: Scene) -> None:
     """A client may end its own side once its request is out, and still wait for the answer."""
     reader, writer = await scene.connect()

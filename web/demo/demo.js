@@ -1,15 +1,15 @@
 /** The demo page: your own page, with buttons that do to it what the world does to pages. */
 
 import { Tidings } from "../tidings.js";
+import { ask, watchApplication } from "./application.js";
 import { createCable } from "./cable.js";
+import { wireExperiments } from "./experiments.js";
+import { createFleet } from "./fleet.js";
 import { createJobs } from "./jobs.js";
 import { createLedger } from "./ledger.js";
 import { createLog } from "./log.js";
 import { createStrip } from "./strip.js";
-
-const CUT_S = 6;
-const FREEZE_S = 10;
-const ASK_EVERY_MS = 1_000;
+import { createTour } from "./tour.js";
 
 const WORDS = {
   idle: ["Starting", "One moment."],
@@ -22,6 +22,14 @@ const WORDS = {
   waiting: ["Connection lost", ""],
   stopped: ["Stopped", ""],
 };
+const ENDS = /** @type {Record<number, string>} */ ({
+  1006: "The connection broke",
+  1012: "The gateway is restarted and let this tab go",
+  3008: "Nothing was heard for too long",
+  4999: "The cable is pulled",
+});
+const FROZEN = ["Live, but Redis does not answer", "The connection stands. Nothing can be published, so nothing can be missed. It goes on by itself."];
+const GONE = ["The demo has ended", "Its process is gone, as after Ctrl-C in its terminal. Nothing is wrong with this page: start the demo again, and it goes on by itself."];
 
 const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const number = (/** @type {number} */ value) => value.toLocaleString("en");
@@ -29,32 +37,23 @@ const seqOf = (/** @type {string|null} */ id) => (id === null ? null : Number(/\
 
 const cable = createCable();
 const ledger = createLedger();
-const jobs = createJobs($("jobs"), $("no-jobs"));
+const jobs = createJobs($("jobs"));
 const log = createLog($("log"), $("no-events"));
+const fleet = createFleet($("gateways"), $("between"));
+const tour = createTour($("steps"), $("tour"), (text) => announce("outcome", text));
 const strip = createStrip(/** @type {HTMLCanvasElement} */ ($("strip")), () => document.body.dataset.state === "live");
 
-/** @type {{name: string, state: string}[]} */
-let gateways = [];
+/** What is known beside Tidings. @type {{redis: boolean, gone: boolean, stage: import("./application.js").Stage, answers: number}} */
+const known = { redis: true, gone: false, stage: { gateways: [], frozen: false, restarting: false }, answers: 0 };
+/** The last time events were missed for good. @type {{position: string|null, reason: string, missed: number|null, time: string}|null} */
+let resynced = null;
 /** @type {string|null} */
 let session = null;
-/** @type {string|null} the position that was refused last */
-let refused = null;
-/** @type {boolean|null} whether it answered when it was asked last; null: it has not been asked yet */
-let applicationAnswers = null;
+/** @type {string[]} of the connection, as Tidings tells it */
+let words = WORDS.idle;
 let helloAt = 0;
 /** @type {number[]} */
 const latencies = [];
-
-// The application's own doors
-
-/** @param {string} path @param {object} [body] @param {AbortSignal} [signal] */
-async function ask(path, body, signal) {
-  const post = body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(new URL(path, import.meta.url), { cache: "no-store", signal, ...post });
-  if (answer.ok) return answer;
-  const problem = await answer.json().catch(() => ({}));
-  throw Object.assign(new Error(problem.detail ?? `The application answered ${answer.status}.`), { status: answer.status });
-}
 
 async function fetchToken() {
   return (await (await ask("session")).json()).token;
@@ -62,38 +61,47 @@ async function fetchToken() {
 
 /** The page's own fetch of its state. @param {{reason: string, missed: number|null, signal: AbortSignal}} context */
 async function load({ reason, missed, signal }) {
-  if (reason !== "start") refused = tidings.position;
+  const position = tidings.position;
   const state = await (await ask("state", undefined, signal)).json();
   jobs.show(state.jobs);
   ledger.fetched(state.position);
-  showApplication(state);
+  showState(state);
+  application.look();
   if (reason === "start") return;
-  $("answer").hidden = true;
+  resynced = { position, reason, missed, time: new Date().toTimeString().slice(0, 8) };
+  tour.clear("explain");
   log.add("trouble", `resync (${reason}${missed === null ? "" : `, ${number(missed)} missed`}): the state was fetched`);
-  announce("Events were missed for good, so the page fetched its state.");
+  announce("resync", "Events were missed for good, so the page fetched its state.");
 }
 
-/** What the application says, asked past Tidings: how much was published, and how the gateways are. @param {any} state */
-function showApplication(state) {
+/** What the application says it published. @param {any} state */
+function showState(state) {
   ledger.published(state.position);
-  gateways = state.gateways ?? [];
-  applicationAnswers = true;
-  showGateways();
+  known.answers += 1;
   redraw();
 }
 
-async function watchApplication() {
-  for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, ASK_EVERY_MS));
-    if (document.hidden || tidings.state === "idle") continue;
-    try {
-      showApplication(await (await ask("state", undefined, AbortSignal.timeout(5_000))).json());
-    } catch {
-      applicationAnswers = false; // Redis is frozen, or the demo was ended
-      redraw();
-    }
-  }
-}
+const application = watchApplication({
+  asks: () => tidings.state !== "idle",
+  onstate: showState,
+  onstage(stage) {
+    known.stage = stage;
+    redraw();
+  },
+  onredis(answers) {
+    if (answers === known.redis) return;
+    known.redis = answers;
+    log.add("connection", answers ? "Redis answers again" : "Redis does not answer");
+    showWords();
+  },
+  ongone(gone) {
+    if (gone === known.gone) return;
+    known.gone = gone;
+    log.add(gone ? "trouble" : "connection", gone ? "the demo has ended" : "the demo is back");
+    if (!gone && tidings.state === "waiting") tidings.connect();
+    showWords();
+  },
+});
 
 // Tidings
 
@@ -101,16 +109,18 @@ const tidings = new Tidings({
   token: fetchToken,
   load,
   WebSocket: cable.WebSocket,
-  onstate: showState,
-  onerror: (error) => log.add("trouble", error.message),
+  onstate: showStatus,
+  onerror: (error) => {
+    if (!known.gone) log.add("trouble", error.message);
+  },
 });
 
-tidings.on("job.*", ({ type, data, replay }) => {
+tidings.on("job.*", ({ type, data, time, replay }) => {
   const { id, progress, seconds } = /** @type {any} */ (data);
   if (type === "job.progress") jobs.progress(id, progress);
   if (type !== "job.complete") return;
-  jobs.complete(id, seconds, replay ? "learnt after a gap" : "pushed");
-  announce(`A job of ${seconds} seconds is done.`);
+  jobs.complete(id, seconds, replay ? "learnt after a gap" : "pushed", replay ? null : Math.max(0, Date.now() - time));
+  announce("job", `A job of ${seconds} seconds is done.`);
 });
 
 tidings.on("*", (event) => {
@@ -126,154 +136,106 @@ tidings.on("*", (event) => {
 });
 
 /** @param {import("../tidings.js").Status} status */
-function showState(status) {
-  const [name, words] = WORDS[/** @type {keyof typeof WORDS} */ (status.state)];
+function showStatus(status) {
+  const [name, text] = WORDS[/** @type {keyof typeof WORDS} */ (status.state)];
+  words = [name, text];
   document.body.dataset.state = status.state;
-  $("state").textContent = $("mini-state").textContent = name;
-  $("state-words").textContent = words;
-  redraw();
-  const why = [status.code, status.reason].filter(Boolean).join(" ");
+  const told = status.code === 1006 && status.reason ? `There is ${status.reason}` : ENDS[status.code ?? 0] ?? (status.reason || "The connection ended");
+  const why = `${told} (${status.code})`;
   if (status.state === "greeting") helloAt = performance.now();
   if (status.state === "replaying") $("round-trip").textContent = `${Math.max(1, Math.round(performance.now() - helloAt))} ms`;
   if (status.state === "waiting") {
     const seconds = ((status.retry_ms ?? 0) / 1000).toFixed(1);
-    $("state-words").textContent = `${why}. Next try in ${seconds} s, at a random moment: a thousand tabs must not come back as one.`;
-    if (session !== null) log.add("connection", `connection lost (${why})`);
+    words = [name, `${why}. The next try is in ${seconds} s, a random time: a thousand tabs must not come back as one.`];
+    if (session !== null) log.add("connection", `connection lost: ${why}`);
+    tour.clear("explain");
   }
   if (status.state === "stopped") {
-    $("state-words").textContent = `${why}. It will not try again by itself.`;
-    log.add("trouble", `stopped (${why})`);
+    words = [name, `${why}. It will not try again by itself.`];
+    log.add("trouble", `stopped: ${why}`);
   }
   if (status.session !== session) {
     session = status.session;
     if (session !== null) log.add("connection", `connected to gateway ${gatewayName()}`);
-    showGateways();
   }
-  if (["live", "waiting", "stopped"].includes(status.state)) announce(name);
-  redraw();
+  showWords();
 }
 
 /** Session ids begin with the gateway's name. */
 function gatewayName() {
   if (session === null) return null;
+  const { gateways } = known.stage;
   return gateways.find(({ name }) => session?.startsWith(name) && !/^[0-9a-z]/i.test(session.slice(name.length)))?.name ?? session.split("-")[0];
 }
 
-function showGateways() {
-  const here = gatewayName();
-  $("gateway").textContent = here ?? "–";
-  $("gateways").replaceChildren(...gateways.map(({ name, state }) => {
-    const item = document.createElement("li");
-    item.dataset.gateway = state;
-    item.toggleAttribute("data-here", name === here);
-    item.textContent = `${name}: ${state}${name === here ? ", you are here" : ""}`;
-    return item;
-  }));
+/** The connection in words. What the application knows beyond it comes first: a page that is live says little when the
+ * other end of the world stands still. */
+function showWords() {
+  const frozen = !known.redis && tidings.state === "live";
+  const [name, text] = known.gone ? GONE : frozen ? FROZEN : words;
+  document.body.dataset.trouble = known.gone ? "gone" : frozen ? "redis" : "";
+  const changed = $("state").textContent !== name;
+  $("state").textContent = $("mini-state").textContent = name;
+  $("state-words").textContent = text;
+  if (changed && (known.gone || ["live", "waiting", "stopped"].includes(tidings.state))) announce("state", name);
+  redraw();
 }
 
 // What is drawn again and again, at most once per frame
 
 let redrawing = false;
 function redraw() {
-  if (!redrawing) requestAnimationFrame(drawNumbers);
+  if (!redrawing) requestAnimationFrame(draw);
   redrawing = true;
 }
 
-function drawNumbers() {
+function draw() {
   redrawing = false;
-  const { published, here, received, replayed, refetched, coming, missing, twice } = ledger.view;
+  const view = ledger.view;
+  const { published, here, received, replayed, refetched, missing, twice } = view;
   for (const [id, value] of Object.entries({ published, received: here, missing, twice })) $(id).textContent = number(value);
   $("ways").textContent = here === 0 ? "" : `${number(received - replayed)} as they happened, ${number(replayed)} replayed after a gap, ${number(refetched)} with a fetched state.`;
-  const [verdict, words] =
-    missing + twice > 0 ? ["broken", "This must not happen. Please tell us how you did it."]
-    : coming > 0 ? ["coming", `${number(coming)} still to come.`]
-    : applicationAnswers === false ? ["coming", "The application does not answer, or cannot reach Redis: nothing can be published."]
-    : published > 0 && tidings.state !== "live" ? ["coming", "Not connected: whether anything is missing will show when it is."]
-    : published > 0 ? ["whole", "Nothing missing, nothing twice."]
-    : ["none", "Nothing was published since this page is here. Start a job."];
-  $("mini-count").textContent = `${number(here)} of ${number(published)} here`;
+  const [verdict, text] = judge(view);
+  $("mini-count").textContent = missing + twice > 0 ? text : `${number(here)} of ${number(published)} here`;
   $("verdict").dataset.verdict = verdict;
-  $("verdict").textContent = words;
+  $("verdict").textContent = text;
   const sorted = [...latencies].sort((a, b) => a - b);
-  $("latency").textContent = sorted.length === 0 ? "–" : `${sorted[sorted.length >> 1]} ms`;
+  $("latency").textContent = sorted.length === 0 ? "–" : `${number(sorted[sorted.length >> 1])} ms`;
   $("position").textContent = tidings.position ?? "–";
-  $("position").title = tidings.position ?? "";
+  $("gateway").textContent = gatewayName() ?? "–";
+  fleet.show(known.gone ? known.stage.gateways.map((gateway) => ({ ...gateway, state: "dead", tabs: 0 })) : known.stage.gateways, gatewayName());
+  tour.look();
 }
 
-let announcing = 0;
-/** For screen readers. A burst of states is told as its last one. @param {string} text */
-function announce(text) {
-  clearTimeout(announcing);
-  announcing = window.setTimeout(() => { $("announcer").textContent = text; }, 400);
+/** @param {typeof ledger.view} view @returns {[string, string]} */
+function judge({ published, coming, missing, twice }) {
+  if (missing + twice > 0) return ["broken", "This must not happen. Please tell us how you did it."];
+  if (known.gone) return ["coming", "The demo has ended. This is the count as it stood."];
+  if (coming > 0) return ["coming", `${number(coming)} still to come.`];
+  if (!known.redis) return ["coming", "Redis does not answer: nothing can be published, and what has a receipt is stored."];
+  if (published === 0) return ["none", "Nothing was published since this page is here. Start a job."];
+  if (tidings.state !== "live") return ["coming", "Not connected: whether anything is missing will show when it is."];
+  return ["whole", "Nothing missing, nothing twice."];
 }
 
-// Buttons
-
-/** @param {string} text */
-function answer(text) {
-  $("answer").hidden = false;
-  $("answer").textContent = text;
+/** For screen readers. What comes within a moment is told together, and of a burst of states only the last.
+ * @type {Map<string, string>} */
+const announcing = new Map();
+let announcement = 0;
+/** @param {string} what @param {string} text */
+function announce(what, text) {
+  announcing.delete(what);
+  announcing.set(what, text);
+  clearTimeout(announcement);
+  announcement = window.setTimeout(() => {
+    $("announcer").textContent = [...announcing.values()].join(" ");
+    announcing.clear();
+  }, 400);
 }
 
-/** A button that is busy for a while: it stays where the keyboard is, says how long, and does nothing.
- * @param {HTMLElement} button @param {() => Promise<number|void>} action tells for how many seconds it goes on */
-function onPress(button, action) {
-  const label = button.textContent ?? "";
-  button.addEventListener("click", async () => {
-    if (button.getAttribute("aria-disabled") === "true") return;
-    button.setAttribute("aria-disabled", "true");
-    try {
-      for (let left = (await action()) ?? 0; left > 0; left -= 1) {
-        button.textContent = `${label} (${left} s)`;
-        await new Promise((resolve) => setTimeout(resolve, 1_000));
-      }
-    } catch (error) {
-      const { status, message } = /** @type {any} */ (error);
-      if (status === 404 && button.dataset.endpoint) hide(button);
-      else answer(message);
-    } finally {
-      button.textContent = label;
-      button.removeAttribute("aria-disabled");
-    }
-  });
-}
-
-/** @param {HTMLElement} button */
-function hide(button) {
-  (button.closest("li") ?? button).hidden = true;
-}
-
-for (const button of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-seconds]"))) {
-  onPress(button, async () => {
-    const seconds = Number(button.dataset.seconds);
-    const { id } = await (await ask("jobs", { seconds })).json();
-    jobs.started(id, seconds);
-  });
-}
-onPress($("cut"), async () => {
-  cable.pull();
-  setTimeout(() => {
-    cable.plug();
-    if (tidings.state === "waiting") tidings.connect(); // as a page does when the browser says it is online again
-  }, CUT_S * 1000);
-  return CUT_S;
-});
-onPress($("burst"), async () => void (await ask("burst", { count: 1_000 })));
-onPress($("restart"), async () => {
-  await ask("restart", {});
-  log.add("connection", "the gateways are restarted, one after the other");
-  return 5;
-});
-onPress($("freeze"), async () => {
-  await ask("freeze", { seconds: FREEZE_S });
-  log.add("connection", `Redis is frozen for ${FREEZE_S} s`);
-  return FREEZE_S;
-});
-onPress($("explain"), async () => {
-  const position = refused ?? tidings.position ?? "";
-  const words = await (await ask(`explain?position=${encodeURIComponent(position)}`)).text();
-  answer(refused === null ? `This tab did not have to resync yet. Its position ${position}: ${words}` : `The position that was refused was ${position}. ${words}`);
+wireExperiments({
+  tidings, cable, ledger, jobs, log, tour, known, gatewayName, look: application.look,
+  session: () => session,
+  resynced: () => resynced,
 });
 $("clear").addEventListener("click", () => log.clear());
-
-watchApplication();

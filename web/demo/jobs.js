@@ -1,11 +1,11 @@
 /** The page's state: the jobs, newest first. It is fetched as a whole by load(), and kept up to date by events. */
 
-const SHOWN_MAX = 5;
+const SHOWN_MAX = 3;
 
-/** @typedef {{id: string, seconds: number, status: string, progress: number, how?: string}} Job */
+/** @typedef {{id: string, seconds: number, status: string, progress: number, how?: string, age?: number|null}} Job */
 
-/** @param {HTMLElement} list @param {HTMLElement} empty */
-export function createJobs(list, empty) {
+/** @param {HTMLElement} list */
+export function createJobs(list) {
   /** @type {Map<string, Job>} oldest first */
   const jobs = new Map();
   /** @type {Map<string, HTMLElement>} */
@@ -24,7 +24,7 @@ export function createJobs(list, empty) {
       if (list.children[index] !== element) list.insertBefore(element, list.children[index] ?? null);
       fill(element, job);
     });
-    empty.hidden = shown.length > 0;
+    list.hidden = shown.length === 0;
   }
 
   return {
@@ -32,7 +32,7 @@ export function createJobs(list, empty) {
     show(fetched) {
       const before = new Map(jobs);
       jobs.clear();
-      for (const job of [...fetched].reverse()) jobs.set(job.id, { how: before.get(job.id)?.how ?? (job.status === "complete" ? "from the state" : undefined), ...job });
+      for (const job of [...fetched].reverse()) jobs.set(job.id, { age: null, how: job.status === "complete" ? "from the state" : undefined, ...shown(before.get(job.id)), ...job });
       draw();
     },
     /** @param {string} id @param {number} seconds */
@@ -49,12 +49,21 @@ export function createJobs(list, empty) {
       job.status = "processing";
       draw();
     },
-    /** @param {string} id @param {number} seconds @param {string} how */
-    complete(id, seconds, how) {
-      jobs.set(id, { id, seconds, status: "complete", progress: 100, how });
+    /** @param {string} id */
+    get(id) {
+      return jobs.get(id);
+    },
+    /** @param {string} id @param {number} seconds @param {string} how @param {number|null} age ms since it was published; null: not told at once */
+    complete(id, seconds, how, age) {
+      jobs.set(id, { id, seconds, status: "complete", progress: 100, how, age });
       draw();
     },
   };
+}
+
+/** How a job's end came, which a fetched state does not tell. @param {Job|undefined} job */
+function shown(job) {
+  return job?.status === "complete" ? { how: job.how, age: job.age } : {};
 }
 
 function make() {

@@ -35,7 +35,7 @@ export function createLog(list, empty) {
     add(kind, what, seq = null) {
       const now = Date.now();
       const last = rows.at(-1);
-      const joins = last && last.kind === kind && last.what === what && now - last.at < TOGETHER_MS && kind !== "connection" && kind !== "trouble";
+      const joins = last && last.kind === kind && last.what === what && kind !== "connection" && (kind === "trouble" || now - last.at < TOGETHER_MS);
       const row = joins ? last : { kind, what, first: seq, last: seq, count: 0, at: now, element: null };
       row.count += 1;
       row.last = seq;

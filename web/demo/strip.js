@@ -3,6 +3,7 @@
 const SPAN_MS = 60_000;
 const SLOT_MS = 200;
 const SLOTS = SPAN_MS / SLOT_MS;
+const STILL_MS = 5_000; // for who wants no motion: a picture that is renewed, instead of one that glides
 
 /** @param {HTMLCanvasElement} canvas @param {() => boolean} isLive */
 export function createStrip(canvas, isLive) {
@@ -20,8 +21,6 @@ export function createStrip(canvas, isLive) {
 
   function draw() {
     const { live, replay, away } = colours();
-    const current = slot();
-    current.away ||= !isLive();
     const last = slotAt(Date.now());
     for (const number of slots.keys()) if (number < last - SLOTS) slots.delete(number);
     const ratio = devicePixelRatio || 1;
@@ -58,7 +57,14 @@ export function createStrip(canvas, isLive) {
     return { live: style.getPropertyValue("--live"), replay: style.getPropertyValue("--replay"), away: style.getPropertyValue("--away") };
   }
 
-  setInterval(draw, SLOT_MS);
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  let drawn = 0;
+  setInterval(() => {
+    slot().away ||= !isLive();
+    if (still.matches && Date.now() - drawn < STILL_MS) return;
+    drawn = Date.now();
+    draw();
+  }, SLOT_MS);
   draw();
   return {
     /** @param {boolean} replayed */

@@ -48,6 +48,8 @@ class Stage:
     jwt_secret: str
     origins: tuple[str, ...]
     """Of the page: `http://127.0.0.1:8000`, and the same by name."""
+    tabs: Callable[[int], int] = lambda _port: 0
+    """How many WebSockets the front leads to the gateway on a port."""
     visitors: OrderedDict[str, Visitor] = field(default_factory=OrderedDict)
     """By the secret in their cookie; the oldest make room."""
     busy: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -67,10 +69,13 @@ class Stage:
             self.visitors.popitem(last=False)
         return secret, visitor
 
+    def going_on(self, what: str) -> bool:
+        task = self.busy.get(what)
+        return task is not None and not task.done()
+
     def begin(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         """Raises `ProblemError` when the same is going on already."""
-        running = self.busy.get(what)
-        if running is not None and not running.done():
+        if self.going_on(what):
             work.close()
             raise ProblemError(409, "going_on", f"A {what} is going on already.")
         self.busy[what] = asyncio.create_task(work)
@@ -107,10 +112,26 @@ def create_backend(stage: Stage, files: dict[str, Asset]) -> Starlette:
                 "position": position,
                 "jobs": [job.seen() for job in reversed(visitor.jobs.values())],
                 "published": FullPosition.parse(position).personal.seq,
+            }
+        )
+
+    async def on_stage(request: Request) -> Response:
+        # Without a question to Redis: this is what the page shows while Redis is frozen.
+        stage.visitor(request)
+        return _json(
+            {
                 "gateways": [
-                    {"name": gateway.name, "state": gateway.state, "pid": gateway.pid, "starts": gateway.starts}
+                    {
+                        "name": gateway.name,
+                        "state": gateway.state,
+                        "pid": gateway.pid,
+                        "starts": gateway.starts,
+                        "tabs": stage.tabs(gateway.port),
+                    }
                     for gateway in stage.gateways
                 ],
+                "frozen": stage.going_on("freeze"),
+                "restarting": stage.going_on("restart"),
             }
         )
 
@@ -133,15 +154,18 @@ def create_backend(stage: Stage, files: dict[str, Asset]) -> Starlette:
         )
         failed = [result for result in results if isinstance(result, Exception)]
         if failed:
-            detail = f"{len(failed)} of {count} events were not acknowledged: {failed[0]}."
-            raise ProblemError(503, "unavailable", detail, headers={"retry-after": "1"})
+            unknown = sum(isinstance(result, PublishError) and result.outcome_unknown for result in failed)
+            raise _unacknowledged(count, len(failed), unknown)
         return _json({"published": count})
 
     async def restart(request: Request) -> Response:
         stage.visitor(request)
-        await _object(request)
-        stage.begin("restart", rolling_restart(stage.gateways))
-        return _json({}, status=202)
+        name = (await _object(request)).get("gateway")
+        chosen = [gateway for gateway in stage.gateways if name in (None, gateway.name)]
+        if not chosen:
+            raise ProblemError(400, "invalid", "gateway: there is none of that name.", field="gateway")
+        stage.begin("restart", rolling_restart(chosen))
+        return _json({"gateways": [gateway.name for gateway in chosen]}, status=202)
 
     async def freeze(request: Request) -> Response:
         stage.visitor(request)
@@ -163,6 +187,7 @@ def create_backend(stage: Stage, files: dict[str, Asset]) -> Starlette:
             Route("/", _file(files["index.html"], stage.origins)),
             Route("/demo/session", session),
             Route("/demo/state", state),
+            Route("/demo/stage", on_stage),
             Route("/demo/jobs", start_job, methods=["POST"]),
             Route("/demo/burst", burst, methods=["POST"]),
             Route("/demo/restart", restart, methods=["POST"]),
@@ -199,6 +224,19 @@ def _file(asset: Asset, origins: tuple[str, ...]) -> Callable[[Request], Awaitab
         return Response(asset.body, media_type=asset.media_type, headers=headers)
 
     return answer
+
+
+def _unacknowledged(count: int, failed: int, unknown: int) -> ProblemError:
+    """What a worker would be told, in the words of a page: no receipt is not the same as not stored."""
+    whether = (
+        "Redis did not answer in time, so nobody knows yet whether they are stored."
+        if unknown == failed
+        else "Redis could not be reached, so they are not stored."
+        if unknown == 0
+        else f"Whether {unknown:,} of those are stored, nobody knows yet; the others are not."
+    )
+    detail = f"No receipt for {failed:,} of {count:,} events. {whether}"
+    return ProblemError(503, "unacknowledged", detail, headers={"retry-after": "1"}, failed=failed, unknown=unknown)
 
 
 async def _object(request: Request) -> dict[str, Any]:

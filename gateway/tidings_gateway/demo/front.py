@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 log = logging.getLogger("tidings.demo")
@@ -37,6 +38,11 @@ class Front:
         self._turn = itertools.count()
         self._handlers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._tabs: Counter[int] = Counter()
+
+    def tabs(self, port: int) -> int:
+        """How many WebSockets go to the gateway on this port just now."""
+        return self._tabs[port]
 
     async def start(self, port: int) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, limit=MAX_HEAD_BYTES)
@@ -85,18 +91,23 @@ class Front:
         if upstream is None:
             writer.write(_BUSY)
             return
-        up_reader, up_writer = upstream
+        port, (up_reader, up_writer) = upstream
+        is_tab = _is_upgrade(head)
+        self._tabs[port] += is_tab
         try:
-            up_writer.write(head if _is_upgrade(head) else _for_one_request(head))
+            up_writer.write(head if is_tab else _for_one_request(head))
             await _relay((reader, writer), (up_reader, up_writer))
         finally:
+            self._tabs[port] -= is_tab
+            if not self._tabs[port]:
+                del self._tabs[port]  # a gateway that is started again has another port
             await _closed(up_writer)
 
-    async def _connect(self, target: bytes) -> Stream | None:
+    async def _connect(self, target: bytes) -> tuple[int, Stream] | None:
         for port in self._ports(target):
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    return await asyncio.open_connection("127.0.0.1", port)
+                    return port, await asyncio.open_connection("127.0.0.1", port)
         return None
 
     def _ports(self, target: bytes) -> Sequence[int]:

@@ -22,8 +22,10 @@ from tidings import AsyncPublisher
 from tidings.log.eventlog import EventLog
 from tidings.log.names import Names
 from tidings.log.script import Command
+from tidings.tokens import mint_token
 from tidings_gateway.assets import MissingAsset, load_directory
-from tidings_gateway.demo.backend import Stage, create_backend
+from tidings_gateway.demo.backend import TOKEN_TTL_S, Stage, create_backend
+from tidings_gateway.demo.crowd import Crowd
 from tidings_gateway.demo.front import Front
 from tidings_gateway.demo.gateways import GatewayProcess
 from tidings_gateway.demo.jobs import Worker
@@ -66,10 +68,14 @@ async def _run(port: int, valkey: EmbeddedValkey, files: dict[str, Any]) -> None
         stack.push_async_callback(stage.close)
         backend_port = await stack.enter_async_context(_serve(create_backend(stage, files)))
         front = Front(backend_port, lambda: [each.port for each in gateways if each.state == "ready"])
+        stage.tabs = front.tabs
         await front.start(port)
         stack.push_async_callback(front.stop)
+        crowd = Crowd(f"ws://127.0.0.1:{port}/v1/ws", lambda user: mint_token(user, ttl_s=TOKEN_TTL_S, secret=secret))
+        stack.push_async_callback(crowd.close)
         await stack.enter_async_context(_kept_running(gateways, ended))
         if await _ready(gateways, ended):
+            crowd.start()
             click.echo(f"The demo is at {origins[0]}/ (also under localhost). Ctrl-C ends it.")
             await ended.wait()
         click.echo("ending")

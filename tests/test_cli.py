@@ -369,7 +369,7 @@ class TestDev:
         for _ in range(2):
             started = program("dev", "--port", "0", "--data", str(tmp_path / "kept"))
             url = started.wait_for(r"listening on (http://127\.0\.0\.1:\d+)")[1]
-            until_sync(lambda url=url: "ready" in _status(f"{url}/readyz"), what="ready")  # type: ignore[misc]
+            until_sync(lambda url=url: "ready" in _status(f"{url}/readyz"), what="ready")
             key = started.wait_for(r"Bearer ([\w-]+)")[1]
             positions.append(get(f"{url}/v1/position?user=anna", Authorization=f"Bearer {key}")["position"])
             redis_url = started.wait_for(r'Publisher\("(redis://\S+)"\)')[1]

@@ -204,9 +204,9 @@ async def test_the_last_leaves_while_a_new_one_opens_10_000_times(valkey: Valkey
                 listener.on.setdefault(channel, bus.generation)
             if step % 50 == 0:
                 mark = secrets.token_hex(8).encode()
-                await until(lambda channel=channel: bus.confirmed(channel) is not None)  # type: ignore[misc]
+                await until(lambda channel=channel: bus.confirmed(channel) is not None)
                 assert valkey.cli("PUBLISH", channel, b"x\n" + mark) == 1
-                await until(lambda mark=mark, channel=channel: mark in listener.bodies(channel))  # type: ignore[misc]
+                await until(lambda mark=mark, channel=channel: mark in listener.bodies(channel))
                 listener.records.clear()
         await until(lambda: all(bus.confirmed(channel) is not None for channel in channels))
         assert numsub(valkey, channels) == [1] * 5

@@ -98,7 +98,7 @@ async def test_live_events_pass_those_who_heal() -> None:
             while (before := fleet.live) < 5_000:
                 seen = len(sink.frames)
                 await publisher.publish("u0", "n", 0)
-                await until(lambda seen=seen: len(sink.frames) > seen, every_s=0.001)  # type: ignore[misc]
+                await until(lambda seen=seen: len(sink.frames) > seen, every_s=0.001)
                 passed.append(fleet.live - before)
             assert len(passed) > 3, "it was over before anything could be seen"
             assert max(passed) < 4 * HEAL_READS, passed

@@ -53,7 +53,7 @@ def test_a_real_server_takes_it(tmp_path: Path) -> None:
             process = spawn([server_binary(), str(conf)], log=log, cwd=tmp_path)
         try:
             with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) as client:
-                until_sync(lambda client=client: _answers(client), 10, "valkey answers")  # type: ignore[misc]
+                until_sync(lambda client=client: _answers(client), 10, "valkey answers")
                 assert {name: client.config_get(name)[name] for name in PROMISED} == PROMISED
             with (
                 redis.Redis(port=port, retry=Retry(NoBackoff(), 0)) as stranger,

@@ -53,7 +53,7 @@ async def test_live_never_overtakes_replay(valkey: ValkeyProcess, prefix: str, r
             async with Client(urls, mint("ann"), replay=5000, base_ms=1, rng=rng) as client:
                 for _ in range(2):
                     seen = len(client.events)
-                    await until(lambda seen=seen: len(client.events) > seen + 500, 20)  # type: ignore[misc]
+                    await until(lambda seen=seen: len(client.events) > seen + 500, 20)
                     client.cut()
                 await client.until_synced(20, connection=3)
                 seqs = [int(event.id.split(".")[1].split("-")[0]) for event in client.events]

@@ -105,7 +105,7 @@ async def _connect_all(clients: list[Traced]) -> None:
         some = clients[first : first + CONNECTING_AT_ONCE]
         for client in some:
             client.start()
-        await until(lambda some=some: all(c.synced for c in some), 30, "connected")  # type: ignore[misc]
+        await until(lambda some=some: all(c.synced for c in some), 30, "connected")
     print(f"{len(clients)} clients connected in {time.monotonic() - begin:.1f} s")
 
 

@@ -119,9 +119,7 @@ async def latencies_of(publisher: AsyncPublisher, healthy: list[Client], rounds:
         begin = time.monotonic()
         await publisher.publish(user, "n", {"n": number, "pad": "x" * 8000})
         await until(
-            lambda counts=counts: all(  # type: ignore[misc]
-                len(client.events) > count for client, count in zip(healthy, counts, strict=True)
-            )
+            lambda counts=counts: all(len(client.events) > count for client, count in zip(healthy, counts, strict=True))
         )
         found += [client.events[-1].at - begin for client in healthy]
     return found

@@ -104,7 +104,7 @@ async def test_a_link_cut_while_a_page_is_in_flight(
                             valkey.cli("CLIENT", "KILL", "ID", line.split(b" ")[0].removeprefix(b"id="))
                 heard = len(client.events)
                 # A read is on its way as soon as the subscription is confirmed again; the next cut meets it there.
-                await until(lambda heard=heard: len(client.events) > heard, 15, "events flow again")  # type: ignore[misc]
+                await until(lambda heard=heard: len(client.events) > heard, 15, "events flow again")
             stop.set()
             positions = await publishing
             await until(lambda: client.position == positions[-1], 15)

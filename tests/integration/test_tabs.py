@@ -49,7 +49,7 @@ async def test_one_tab_leaves_and_the_others_still_hear(valkey: ValkeyProcess, p
             for client in clients:
                 if client.stopped is None:
                     await client.until_events(sent)
-            await until(lambda expected=expected: subscribed() == expected)  # type: ignore[misc]
+            await until(lambda expected=expected: subscribed() == expected)
             assert receipt.listening is not None
         survivor = clients[2]
         assert [event.data for event in survivor.events] == list(range(sent))

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -23,13 +23,21 @@ class NotReached(AssertionError):
         self.last = last
 
 
+@overload
 async def until(
-    predicate: Callable[[], T | Awaitable[T]],
+    predicate: Callable[..., Awaitable[T]], deadline_s: float = ..., what: str = ..., *, every_s: float = ...
+) -> T: ...
+@overload
+async def until(
+    predicate: Callable[..., T], deadline_s: float = ..., what: str = ..., *, every_s: float = ...
+) -> T: ...
+async def until(
+    predicate: Callable[[], Any],
     deadline_s: float = 5,
     what: str = "",
     *,
     every_s: float = POLL_S,
-) -> T:
+) -> Any:
     """Return the first truthy value of `predicate` (sync or async). Raises `NotReached` after `deadline_s` seconds.
 
     An exception of the predicate is not swallowed: a condition that cannot be evaluated is a broken test.
@@ -37,7 +45,7 @@ async def until(
     end = time.monotonic() + deadline_s
     while True:
         answer = predicate()
-        value: T = await answer if inspect.isawaitable(answer) else answer
+        value = await answer if inspect.isawaitable(answer) else answer
         if value:
             return value
         if time.monotonic() >= end:
@@ -45,7 +53,7 @@ async def until(
         await asyncio.sleep(every_s)
 
 
-def until_sync(predicate: Callable[[], T], deadline_s: float = 5, what: str = "", *, every_s: float = POLL_S) -> T:
+def until_sync(predicate: Callable[..., T], deadline_s: float = 5, what: str = "", *, every_s: float = POLL_S) -> T:
     """`until` for code without an event loop."""
     end = time.monotonic() + deadline_s
     while True:

@@ -15,10 +15,13 @@ import hiredis
 
 from tidings.log.eventlog import new_epoch
 from tidings.log.names import Names
+from tidings.redis_url import parse_redis_url
 from tidings_gateway.bus.bus import Bus
+from tidings_gateway.bus.endpoint import endpoint_of
 from tidings_gateway.bus.limits import BusLimits
+from tidings_gateway.bus.locate import locator_of
 from tidings_gateway.bus.resp import RespConnection
-from tidings_gateway.bus.trouble import Kind, kind_of, trouble
+from tidings_gateway.bus.trouble import Kind, Trouble, kind_of, trouble
 from tidings_gateway.check.facts import Facts
 from tidings_gateway.check.permissions import TOO_MUCH, trials
 
@@ -43,15 +46,18 @@ SETTINGS_OF_REDIS = (
 )
 
 
-async def ask(endpoint: Endpoint, settings: Settings) -> Facts:
-    """All that can be seen of the server at `endpoint`. Never raises for Redis' sake; see `Facts.trouble`."""
-    seen: dict[str, Any] = {
-        "at": str(endpoint),
-        "local": endpoint.path is not None or _is_local(endpoint.host),
-        "tls": endpoint.tls is not None,
-        "verified": endpoint.tls is None or endpoint.tls.verify_mode is ssl.CERT_REQUIRED,
-        "password": endpoint.password is not None,
-    }
+async def ask(settings: Settings) -> Facts:
+    """All that can be seen of the server the settings name, or of the primary that their Sentinels name.
+
+    Never raises for Redis' sake; see `Facts.trouble`. Raises `InvalidSetting`.
+    """
+    url = parse_redis_url(settings.redis_url)
+    endpoint = endpoint_of(url)
+    try:
+        endpoint = await locator_of(url, timeout_ms=settings.redis_timeout_ms).locate()
+    except Trouble as why:
+        return Facts(**_way_in(endpoint), trouble=why.words)
+    seen = _way_in(endpoint)
     timeout_s = settings.redis_timeout_ms / 1000
     try:
         async with asyncio.timeout(DEADLINE_FACTOR * timeout_s):
@@ -64,6 +70,16 @@ async def ask(endpoint: Endpoint, settings: Settings) -> Facts:
         return Facts(**{**seen, "trouble": trouble(error, endpoint, doing="the check").words})
     seen |= await _canary(settings)
     return Facts(**seen)
+
+
+def _way_in(endpoint: Endpoint) -> dict[str, Any]:
+    return {
+        "at": str(endpoint),
+        "local": endpoint.path is not None or _is_local(endpoint.host),
+        "tls": endpoint.tls is not None,
+        "verified": endpoint.tls is None or endpoint.tls.verify_mode is ssl.CERT_REQUIRED,
+        "password": endpoint.password is not None,
+    }
 
 
 def _is_local(host: str) -> bool:
@@ -200,6 +216,9 @@ class _Nobody:
     def channel_on(self, channel: bytes, generation: int) -> None: ...
     def channel_off(self, channel: bytes) -> None: ...
     def link_lost(self) -> None: ...
+
+    def last_active(self, channel: bytes) -> int:  # noqa: ARG002 - it has no channels
+        return 0
 
 
 async def _canary(settings: Settings) -> dict[str, Any]:

@@ -31,7 +31,6 @@ def check(users: int | None, event_bytes: int, as_json: bool) -> int:
     Asks the Redis of TIDINGS_REDIS_URL; run it with the environment of a gateway. It writes a few keys of a user that
     nobody has, under TIDINGS_PREFIX, and takes them away. Exit code 0: nothing has to be changed; 1: something has.
     """
-    from tidings_gateway.bus.endpoint import parse_url
     from tidings_gateway.check.asking import ask
     from tidings_gateway.check.judging import judge
     from tidings_gateway.check.report import as_data, as_text, exit_code
@@ -42,8 +41,7 @@ def check(users: int | None, event_bytes: int, as_json: bool) -> int:
     raise_descriptor_limit()
     setup_logging("error", "text")  # what the link has to say becomes a finding
     settings = load_settings()
-    endpoint = parse_url(settings.redis_url)
-    facts = asyncio.run(ask(endpoint, settings))
+    facts = asyncio.run(ask(settings))
     users = users or settings.max_connections
     findings = judge(facts, settings, users=users, event_bytes=event_bytes)
     if as_json:

@@ -4,6 +4,7 @@ were back and caught up, nothing was lost and nothing came twice."""
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -57,5 +58,10 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    gevent.get_hub()
-    sys.exit(main())
+    # To this greenlet: anywhere else it would be an error of whichever page happened to run.
+    gevent.signal_handler(signal.SIGINT, gevent.kill, gevent.getcurrent(), KeyboardInterrupt, block=False)
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = 130  # as shells have it; the servers are gone by now
+    sys.exit(code)

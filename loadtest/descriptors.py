@@ -20,5 +20,6 @@ def make_room_for(pages: int) -> None:
             f"{pages} pages need {pages + SPARE} file descriptors, one process has at most {most}: fewer --users, a "
             "higher `ulimit -Hn`, or more locust workers"
         )
-    if soft != unbounded and soft < pages + SPARE:
+    # As far as it goes, needed or not: a locust worker learns only later how many pages are its share.
+    if soft != unbounded and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import gevent
+from gevent.event import Event
 from locust import User, events, task
 from locust.env import Environment
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.descriptors import make_room_for
+from loadtest.distributed import Verdicts, tell
 from loadtest.herd import Herd
 from loadtest.options import Options
 from loadtest.report import Report, figures, judge
@@ -100,6 +102,8 @@ def _add_options(parser: Any) -> None:
 
 def _start(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, MasterRunner):
+        verdicts.begin()
+        gevent.spawn(verdicts.gather, environment, environment.runner)
         return
     try:
         _begin(environment)
@@ -111,7 +115,8 @@ def _start(environment: Environment, **_: Any) -> None:
 def _begin(environment: Environment) -> None:
     namespace = environment.parsed_options
     assert namespace is not None
-    options = Options.parsed(namespace, users=environment.runner.target_user_count if environment.runner else 0)
+    # A worker learns its share only when its pages are spawned.
+    options = Options.parsed(namespace, users=max(1, environment.runner.target_user_count if environment.runner else 0))
     host = (environment.host or "").rstrip("/")
     if not host.startswith(("ws://", "wss://")):
         raise ValueError("--host must be ws://… or wss://…")
@@ -124,17 +129,36 @@ def _begin(environment: Environment) -> None:
     first = index * PAGES_PER_WORKER
     Tab.herd = Herd(options, [f"{host}/v1/ws"], secret, reader.position, Watch(environment), first=first)
     shape = Shape(environment, options, strike_of(options.strike, Tab.herd, None), publisher, log.info)
-    gevent.spawn(_drive, environment, shape, options)
+    spawned.clear()
+    gevent.spawn(_drive, environment, shape)
 
 
-def _drive(environment: Environment, shape: Shape, options: Options) -> None:
-    shape.run.run(options.users)
+def _drive(environment: Environment, shape: Shape) -> None:
+    runner = environment.runner
+    assert runner is not None
+    spawned.wait()
+    shape.run.run(runner.user_count)
     report = shape.report(complaints=[], resyncs_allowed=True)
     print(report, flush=True)
     environment.process_exit_code = 0 if report.verdict.ok else 1
-    if environment.runner is not None and not isinstance(environment.runner, WorkerRunner):
-        environment.runner.quit()
+    if isinstance(runner, WorkerRunner):
+        tell(runner, str(report), ok=report.verdict.ok)
+    else:
+        runner.quit()
 
 
+def _ready(environment: Environment, **_: Any) -> None:
+    if isinstance(environment.runner, MasterRunner):
+        verdicts.listen(environment.runner)
+
+
+def _all_spawned(**_: Any) -> None:
+    spawned.set()
+
+
+spawned = Event()
+verdicts = Verdicts()
+events.init.add_listener(_ready)
+events.spawning_complete.add_listener(_all_spawned)
 events.init_command_line_parser.add_listener(_add_options)
 events.test_start.add_listener(_start)

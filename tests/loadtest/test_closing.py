@@ -57,6 +57,12 @@ def test_a_goodbye_tells_the_code_where_the_close_frame_was_lost(code: int) -> N
     assert (state.last and state.last.code, wait_ms, state.attempt) == (1012, RANDOM * 60_000, 0)
 
 
+def test_a_goodbye_for_another_code_counts_for_nothing() -> None:
+    """A window is obeyed for the close it was meant for, or the table's own holds."""
+    assert ended(1013, goodbye={"type": "goodbye", "code": 1012, "retry_ms": 60_000})[2] == RANDOM * 5000
+    assert ended(1013, goodbye={"type": "goodbye", "code": 1013, "retry_ms": 60_000})[2] == RANDOM * 60_000
+
+
 def test_any_other_code_is_backoff() -> None:
     """In no table: it comes back."""
     assert ended(4999)[2] == RANDOM * BASE_MS

@@ -18,12 +18,14 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return limits
 
 
-def test_the_limit_is_raised_when_it_must_be(limits: list[tuple[int, int]]) -> None:
-    """And left alone when it is enough."""
-    make_room_for(256 - SPARE)
-    assert limits == [(256, 4096)]
-    make_room_for(256 - SPARE + 1)
-    assert limits[-1] == (4096, 4096)
+def test_the_limit_is_raised_as_far_as_it_goes(limits: list[tuple[int, int]]) -> None:
+    """Once; and never lowered."""
+    make_room_for(1)
+    assert limits[1:] == [(4096, 4096)]
+    make_room_for(4096 - SPARE)
+    limits.append((50_000, 50_000))
+    make_room_for(1)
+    assert limits[1:] == [(4096, 4096), (50_000, 50_000)]
 
 
 def test_too_many_pages_are_refused_at_the_door(limits: list[tuple[int, int]]) -> None:

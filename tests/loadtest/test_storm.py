@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.gateway import GatewayProcess
+from tests.support.ports import free_port
 from tests.support.sources import ROOT
 from tests.support.tokens import API_KEY, SECRET
 from tests.support.valkey import ValkeyProcess
@@ -66,6 +68,47 @@ async def test_locust_against_a_deployment(valkey: ValkeyProcess, prefix: str, t
     assert "lost 0, repeated 0" in text
 
 
+@pytest.mark.full
+@pytest.mark.timeout(120)
+async def test_two_workers_and_a_master(valkey: ValkeyProcess, prefix: str, tmp_path: Path) -> None:
+    """Each worker judges its own pages of its own users; the master has every verdict, and its exit code is theirs."""
+    locust = ("locust", "-f", "loadtest/locustfile.py")
+    port = str(free_port())
+    async with GatewayProcess(valkey.url, prefix=prefix) as gateway:
+        env = {"TIDINGS_JWT_SECRET": SECRET, "TIDINGS_API_KEY": API_KEY}
+        flags = ("--host", gateway.ws_url.removesuffix("/v1/ws"), "--publish-url", gateway.url, "--steady-s", "0.5")
+        runs = [
+            ran(
+                tmp_path / "master",
+                *(*locust, "--master", "--master-bind-port", port, "--expect-workers", "2", "--headless"),
+                *("--users", "10", "--spawn-rate", "10", *flags),
+                **env,
+            ),
+            *(ran(tmp_path / name, *locust, "--worker", "--master-port", port, **env) for name in ("one", "other")),
+        ]
+        for name in ("master", "one", "other"):
+            (tmp_path / name).mkdir()
+        (code, text), *_ = await asyncio.gather(*runs)
+    assert code == 0, text
+    assert text.count("5 connections were reset") == 2, text
+    assert text.count("lost 0, repeated 0") == 2, text
+    assert "2 of 2 workers are well\nOK" in text
+
+
+async def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+    """In the middle of a run: exit code 130, no traceback, and its servers are gone with it."""
+    output = tmp_path / "output"
+    with output.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "loadtest", "--users", "5", stdout=log, stderr=log, cwd=ROOT, start_new_session=True
+        )
+        await until(lambda: "pages are live" in output.read_text(), 30)
+        process.send_signal(signal.SIGINT)
+        code = await asyncio.wait_for(process.wait(), 20)
+    assert code == 130, output.read_text()
+    assert "Traceback" not in output.read_text()
+
+
 async def test_a_store_that_forgets_costs_a_refetch(prefix: str, tmp_path: Path) -> None:
     """All data goes away under pages that nobody strikes: each is told to refetch, does so, and what was acknowledged
     is then in its state or handed over."""
@@ -77,7 +120,7 @@ async def test_a_store_that_forgets_costs_a_refetch(prefix: str, tmp_path: Path)
                     tmp_path,
                     *("locust", "-f", "loadtest/locustfile.py", "--headless", "--users", "10", "--spawn-rate", "10"),
                     *("--host", gateway.ws_url.removesuffix("/v1/ws"), "--publish-url", gateway.url),
-                    *("--strike", "none", "--strikes", "0", "--steady-s", "3", "--rate", "50"),
+                    *("--strike", "none", "--strikes", "0", "--steady-s", "2", "--rate", "50"),
                     TIDINGS_JWT_SECRET=SECRET,
                     TIDINGS_API_KEY=API_KEY,
                 )

@@ -83,7 +83,7 @@ async def loaded(gateway: ScriptedGateway, page: Page) -> Page:
 
 async def test_codes_that_come_in(gateway: ScriptedGateway, loaded: Page) -> None:
     """Each code of the table, and some of none, in a real browser: stopped or waiting as the table says, with its code,
-    also where there was no Close frame at all (B49)."""
+    also where there was no Close frame at all."""
     names = [f"code-{code}" for code in CODES]
     await loaded.evaluate("make", names)
     await loaded.wait_for_function(
@@ -102,7 +102,7 @@ async def test_codes_that_come_in(gateway: ScriptedGateway, loaded: Page) -> Non
 
 async def test_codes_that_go_out(gateway: ScriptedGateway, loaded: Page) -> None:
     """Browsers throw for most codes. Whatever makes the client end a connection, the gateway sees 1000 or one from 3000
-    on, with a reason that fits, at once; nothing is thrown (B49; bigskysoftware/htmx #3904)."""
+    on, with a reason that fits, at once; nothing is thrown (bigskysoftware/htmx #3904)."""
     await loaded.evaluate("make", list(ENDED_BY_THE_CLIENT))
     await loaded.wait_for_function("clients.logout.state === 'live'")
     await loaded.evaluate("clients.logout.close()")
@@ -116,7 +116,7 @@ async def test_codes_that_go_out(gateway: ScriptedGateway, loaded: Page) -> None
 
 async def test_one_chain_of_attempts(gateway: ScriptedGateway, loaded: Page) -> None:
     """Refused again and again, which a browser tells by an error and a close: one attempt at a time, each after a wait
-    (B48; lukeed/sockette #46)."""
+    (lukeed/sockette #46)."""
     gateway.refusing.add("refuse")
     await loaded.evaluate("make", ["refuse"])
     await until(lambda: gateway.attempts["refuse"] >= 4, 20, "it has tried four times")
@@ -135,7 +135,7 @@ QUIET_S = 1.5
 
 
 async def test_closed_it_stays(gateway: ScriptedGateway, loaded: Page) -> None:
-    """close() while the browser connects, while live, while waiting: no attempt after it; connect() works (B48)."""
+    """close() while the browser connects, while live, while waiting: no attempt after it; connect() works."""
     gateway.hanging.add("hang")
     gateway.refusing.add("refuse")
     await loaded.evaluate("make", ["live", "refuse"])
@@ -158,7 +158,7 @@ async def test_closed_it_stays(gateway: ScriptedGateway, loaded: Page) -> None:
 @pytest.mark.parametrize(("way", "window_ms"), [("die", FIRST_WINDOW_MS), ("drain", DRAIN_MS)])
 async def test_no_herd(gateway: ScriptedGateway, loaded: Page, way: str, window_ms: int) -> None:
     """A hundred clients lose their gateway at one moment, without a word or drained with a window. They come back
-    spread over the window, no tenth of it busier than three times the even rate, from the first retry on (B47)."""
+    spread over the window, no tenth of it busier than three times the even rate, from the first retry on."""
     names = [f"{way}#{number}" for number in range(CLIENTS)]
     HERD.there.clear()
     await loaded.evaluate("make", names)

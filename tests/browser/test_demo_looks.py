@@ -4,7 +4,6 @@ page's strict policy holds: no script but its own, whatever an event carries."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,11 @@ from playwright.async_api import Browser, CDPSession, Page, WebSocketRoute, expe
 
 from tests.browser.demo_process import DemoProcess, open_page
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.may_block(reason="the demo is another process")]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(120),
+    pytest.mark.may_block(reason="the demo is another process"),
+]
 
 WIDTHS = (360, 768, 1440)
 PAYLOAD = '<img src=x onerror="document.title=1">'
@@ -92,12 +95,6 @@ MOVING = (
 )
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
-    with DemoProcess(tmp_path_factory.mktemp("demo")) as demo:
-        yield demo
-
-
 async def fill(page: Page) -> None:
     """So that there is something of everything to look at: a job, a burst, a replay, an answer."""
     await page.locator('[data-seconds="3"]').click()
@@ -133,7 +130,7 @@ async def _name(cdp: CDPSession) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_it_can_be_read_and_reached_at_every_width(browser: Browser, shared: DemoProcess, scheme: Any) -> None:
+async def test_it_can_be_read_and_reached_at_every_width(browser: Browser, demo: DemoProcess, scheme: Any) -> None:
     """At 360, 768 and 1440 pixels: nothing runs out of the page or out of its box, every text stands out from what is
     behind it by 4.5 (WCAG AA), the keyboard reaches every control in the order of reading and shows where it is, and on
     a small screen a finger hits what it aims at (44 pixels). The page keeps to its own policy meanwhile."""
@@ -141,7 +138,7 @@ async def test_it_can_be_read_and_reached_at_every_width(browser: Browser, share
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    await open_page(page, shared.url)
+    await open_page(page, demo.url)
     await fill(page)
     for width in WIDTHS:
         await page.set_viewport_size({"width": width, "height": 740 if width == 360 else 900})
@@ -160,11 +157,11 @@ async def test_it_can_be_read_and_reached_at_every_width(browser: Browser, share
     await page.close()
 
 
-async def test_trouble_can_be_read_too(browser: Browser, shared: DemoProcess) -> None:
+async def test_trouble_can_be_read_too(browser: Browser, demo: DemoProcess) -> None:
     """The states that are rare to see: cut, catching up, stopped, unready; in both schemes, by their colours."""
     for scheme in ("light", "dark"):
         page = await browser.new_page(color_scheme=scheme, viewport={"width": 768, "height": 900})
-        await open_page(page, shared.url)
+        await open_page(page, demo.url)
         await page.locator("#cut").click()
         await expect(page.locator("body")).to_have_attribute("data-state", "waiting")
         chip, verdict = page.locator("#gateways li").first, page.locator("#verdict")
@@ -176,10 +173,10 @@ async def test_trouble_can_be_read_too(browser: Browser, shared: DemoProcess) ->
         await page.close()
 
 
-async def test_a_screen_reader_is_told_what_matters(page: Page, shared: DemoProcess) -> None:
+async def test_a_screen_reader_is_told_what_matters(page: Page, demo: DemoProcess) -> None:
     """One polite live region, there from the start: the state, the end of a job and what came of a step; not the log,
     which would never stop talking. Every button is described by what it does."""
-    await open_page(page, shared.url)
+    await open_page(page, demo.url)
     regions = await page.evaluate(
         "() => [...document.querySelectorAll('[aria-live], [role=status], [role=alert], [role=log]')].map((e) => e.id)"
     )
@@ -196,9 +193,9 @@ async def test_a_screen_reader_is_told_what_matters(page: Page, shared: DemoProc
     assert await page.locator("main > section:not([aria-labelledby])").count() == 0
 
 
-async def test_the_keyboard_alone_is_enough(page: Page, shared: DemoProcess) -> None:
+async def test_the_keyboard_alone_is_enough(page: Page, demo: DemoProcess) -> None:
     """A button that is busy keeps the focus, says so, and does nothing when it is pressed again."""
-    await open_page(page, shared.url)
+    await open_page(page, demo.url)
     await page.locator("#cut").focus()
     await page.keyboard.press("Enter")
     await expect(page.locator("#cut")).to_have_text("Cut the connection (6 s)")
@@ -209,17 +206,17 @@ async def test_the_keyboard_alone_is_enough(page: Page, shared: DemoProcess) -> 
     await expect(page.locator("#burst")).to_be_focused()
 
 
-async def test_who_wants_no_motion_gets_none(browser: Browser, shared: DemoProcess) -> None:
+async def test_who_wants_no_motion_gets_none(browser: Browser, demo: DemoProcess) -> None:
     """prefers-reduced-motion: nothing slides."""
     page = await browser.new_page(reduced_motion="reduce")
-    await open_page(page, shared.url)
+    await open_page(page, demo.url)
     await page.locator('[data-seconds="3"]').click()
     await expect(page.locator("#jobs progress")).to_be_visible()
     assert await page.evaluate(MOVING) == 0
     await page.close()
 
 
-async def test_what_an_event_carries_is_text(page: Page, shared: DemoProcess) -> None:
+async def test_what_an_event_carries_is_text(page: Page, demo: DemoProcess) -> None:
     """Markup in an event's type and in its data is shown as it is written, and makes no element."""
 
     sockets: list[WebSocketRoute] = []
@@ -229,7 +226,7 @@ async def test_what_an_event_carries_is_text(page: Page, shared: DemoProcess) ->
         sockets.append(socket)
 
     await page.route_web_socket("**/v1/ws", between)
-    await open_page(page, shared.url)
+    await open_page(page, demo.url)
     for kind in (PAYLOAD, "job.complete"):
         data = {"id": PAYLOAD, "seconds": PAYLOAD, "progress": 5}
         sockets[-1].send(json.dumps({"type": "event", "event": kind, "data": data, "time": 1}))
@@ -239,9 +236,9 @@ async def test_what_an_event_carries_is_text(page: Page, shared: DemoProcess) ->
     assert "Tidings" in await page.title()
 
 
-async def test_no_script_runs_but_its_own(page: Page, shared: DemoProcess) -> None:
+async def test_no_script_runs_but_its_own(page: Page, demo: DemoProcess) -> None:
     """The policy refuses inline scripts, handlers and styles, should any text ever become markup."""
-    await open_page(page, shared.url)
+    await open_page(page, demo.url)
     refused = await page.evaluate(
         """async () => {
             const refused = [];

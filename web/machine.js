@@ -18,7 +18,10 @@
  *   waiting      no socket; the retry is at deadline  the deadline, start -> authorizing
  *   stopped      no socket, no timer, nothing runs    start -> authorizing
  *
- * `close` leads from every state to stopped. Silence is the time since the last frame, judged when something looks at it,
+ * `close` leads from every state to stopped, `aside` (the browser puts the page into its cache, where no socket may be) to
+ * waiting without a deadline. `wake` (the page is shown, resumed or online again) ends that; it brings other retries
+ * forward, but for those that the gateway has asked for; and it asks a connection that has been silent for a while
+ * whether it is still there. Silence is the time since the last frame, judged when something looks at it,
  * so the throttled timers of a hidden page change nothing. Token calls and sockets carry the number of their dial, loads
  * their own: what an abandoned one still says is ignored.
  *
@@ -44,31 +47,31 @@
  */
 
 import { ANY_OTHER_CODE, CLOSE_CODES, MAX_TOKEN_REFUSALS } from "./closing.js";
+import { giveLoadUp, LOAD_MS, loadDue, loaded, loadFailed } from "./load.js";
+import { BASE_MS, backoff, milliseconds } from "./pacing.js";
 import { formatPosition, logOf, parsePart, parsePosition } from "./position.js";
 
 /** @type {Record<State["name"], Record<string, Handler>>} */
 const TABLE = {
   idle: { start, close },
-  authorizing: { token: dial, tokenFailed, tick, loaded, loadFailed, close },
-  connecting: { open: greet, closed, tick, loaded, loadFailed, close },
-  greeting: { frame, closed, tick, loaded, loadFailed, close },
-  replaying: { frame, closed, tick, loaded, loadFailed, close },
-  live: { frame, closed, tick, loaded, loadFailed, close },
-  waiting: { start, tick, loaded, loadFailed, close },
+  authorizing: { token: dial, tokenFailed, tick, loaded, loadFailed, aside, close },
+  connecting: { open: greet, closed, tick, loaded, loadFailed, aside, close },
+  greeting: { frame, closed, tick, loaded, loadFailed, aside, close },
+  replaying: { frame, closed, tick, loaded, loadFailed, wake: probe, aside, close },
+  live: { frame, closed, tick, loaded, loadFailed, wake: probe, aside, close },
+  waiting: { start, tick, loaded, loadFailed, wake: hurry, aside, close },
   stopped: { start },
 };
 /** @type {Record<string, Handler>} */
 const FRAMES = { welcome, resync, event: eventOrSkip, skip: eventOrSkip, synced, heartbeat, goodbye, error };
 
-export const BASE_MS = 500; // the first retry is already jittered in this
-export const CAP_MS = 30_000;
 export const HEALTHY_MS = 10_000; // a connection that lived so long puts the retry counter back
 export const CONNECT_MS = 10_000;
 export const TOKEN_MS = 30_000;
-export const LOAD_MS = 60_000;
+export const PROBE_MS = 4_000; // what the answer to a probe may take
+export const PROBE_AFTER_MS = 2_000; // who was heard so lately is not asked
 export const HELD_MAX = 4096; // more events during one load(): it is given up and tried again
 const SILENCE_MS = 30_000; // until `welcome` brings the session's own heartbeat_ms + timeout_ms
-const SERVER_MS_MAX = 3_600_000; // nothing the gateway asks for is waited for longer than an hour
 // Codes this client closes with. Browsers take only 1000 and 3000 to 4999.
 const CLOSE_SILENT = 3008;
 const CLOSE_RESTART = 4000;
@@ -82,7 +85,7 @@ const CLOSE_RESTART = 4000;
  * @typedef {object} State
  * @property {"idle"|"authorizing"|"connecting"|"greeting"|"replaying"|"live"|"waiting"|"stopped"} name
  * @property {number} dial number of the current or last dial
- * @property {number|null} deadline when this state gives up; in waiting: when it dials
+ * @property {number|null} deadline when this state gives up; in waiting: when it dials, null: when the page is back
  * @property {number} attempt retries since the last healthy connection
  * @property {number} refusals 4401 in a row
  * @property {boolean} known a welcome was seen at least once
@@ -100,9 +103,10 @@ const CLOSE_RESTART = 4000;
  * @property {number} load_failures in a row
  * @property {ReadonlyArray<{log: string, id: string, event: TidingsEvent|null}>} held
  * @typedef {{type: string, dial?: number, load?: number, [more: string]: any}} Event
- *   start, close, tick, token, tokenFailed {message}, open, frame {frame}, closed {code, reason}, loaded, loadFailed {message}
+ *   start, close, tick, token, tokenFailed {message}, open, frame {frame}, closed {code, reason}, loaded, loadFailed {message},
+ *   aside, wake {token: whether there is one}
  * @typedef {{type: string, [more: string]: any}} Effect
- *   token, dial, hello {position}, send {frame}, drop {code, reason}, stop, load {load, reason, missed}, abort (the load),
+ *   token, dial, hello {position}, send {frame}, probe, drop {code, reason}, stop, load {load, reason, missed}, abort (the load),
  *   deliver {event}, report {code, message, close?}, diagnose (why did the first dial of all fail?)
  * @typedef {[State, ReadonlyArray<Effect>]} Step
  * @typedef {(state: State, event: any, now: number, random: number) => Step} Handler
@@ -171,6 +175,27 @@ function close(state) {
 }
 
 /** @type {Handler} */
+function aside(state) {
+  return disconnect(state, { code: 1000, reason: "the page was put aside" }, null, [{ type: "drop", code: 1000, reason: "aside" }]);
+}
+
+/** @type {Handler} */
+function hurry(state, _event, now, random) {
+  if (state.deadline === null) return authorize(state, now);
+  if (CLOSE_CODES[state.last?.code ?? 0]?.retry_ms !== undefined) return [state, NOTHING];
+  return [{ ...state, deadline: Math.min(state.deadline, now + random * BASE_MS) }, NOTHING];
+}
+
+/** A path that died while the page slept tells nobody: `auth` is the one frame that a gateway answers. Without a token
+ * there is nothing to ask with, and silence has to do. @type {Handler} */
+function probe(state, event, now) {
+  const deadline = state.deadline ?? Infinity;
+  const silent_ms = now - (deadline - state.silence_ms);
+  if (!event.token || deadline <= now + PROBE_MS || silent_ms < PROBE_AFTER_MS) return [state, NOTHING];
+  return [{ ...state, deadline: now + PROBE_MS }, [{ type: "probe" }]];
+}
+
+/** @type {Handler} */
 function tokenFailed(state, event, now, random) {
   return lose(state, { code: CLOSE_RESTART, reason: "no token" }, now, random,
     [{ type: "report", code: "token", message: event.message }]);
@@ -207,14 +232,13 @@ function lose(state, last, now, random, effects) {
   const base = Math.max(BASE_MS, asked ?? retry_ms ?? 0);
   const paused = client === "jitter";
   const window = paused ? base : backoff(base, attempt);
-  const owed = state.load?.phase === "resync" ? { load: null, reached: null } : {};
-  return [{ ...state, ...owed, name: "waiting", deadline: now + random * window, attempt: paused ? attempt : attempt + 1,
-    refusals, last, ...DISCONNECTED }, all];
+  return disconnect({ ...state, attempt: paused ? attempt : attempt + 1, refusals }, last, now + random * window, all);
 }
 
-/** The window of the full jitter. @param {number} base @param {number} attempt */
-function backoff(base, attempt) {
-  return Math.min(Math.max(base, CAP_MS), base * 2 ** attempt);
+/** @param {State} state @param {Ending} last @param {number|null} deadline @param {ReadonlyArray<Effect>} effects @returns {Step} */
+function disconnect(state, last, deadline, effects) {
+  const owed = state.load?.phase === "resync" ? { load: null, reached: null } : {};
+  return [{ ...state, ...owed, name: "waiting", deadline, last, ...DISCONNECTED }, effects];
 }
 
 /** @param {State} state @param {Ending} last @param {ReadonlyArray<Effect>} effects @returns {Step} */
@@ -364,36 +388,4 @@ function goodbye(state, frame) {
 /** @type {Handler} */
 function error(state, frame) {
   return [state, [{ type: "report", code: "server", message: `${frame.code}: ${frame.message}` }]];
-}
-
-/** @param {unknown} value @param {number} otherwise */
-function milliseconds(value, otherwise) {
-  return typeof value === "number" && value >= 0 ? Math.min(value, SERVER_MS_MAX) : otherwise;
-}
-
-/** @param {State} state @param {string} reason @param {number|null} missed @param {number} within_ms
- * @param {number} now @param {number} random @returns {Load} */
-function loadDue(state, reason, missed, within_ms, now, random) {
-  const window = Math.max(within_ms, state.load_failures === 0 ? 0 : backoff(BASE_MS, state.load_failures - 1));
-  return { phase: "due", at: now + random * window, reason, missed };
-}
-
-/** @type {Handler} */
-function loaded(state) {
-  return [{ ...state, position: state.reached, reached: null, load: null, load_failures: 0 }, NOTHING];
-}
-
-/** @type {Handler} */
-function loadFailed(state, event, now, random) {
-  if (state.load?.phase !== "running") return [state, NOTHING];
-  const { reason, missed } = state.load;
-  const failed = { ...state, load_failures: state.load_failures + 1 };
-  return [{ ...failed, load: loadDue(failed, reason, missed, 0, now, random) },
-    [{ type: "report", code: "load", message: event.message }]];
-}
-
-/** @param {State} state @param {string} message @param {number} now @param {number} random @returns {Step} */
-function giveLoadUp(state, message, now, random) {
-  const [next, effects] = loadFailed(state, { message }, now, random);
-  return [next, [{ type: "abort" }, ...effects]];
 }

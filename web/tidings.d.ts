@@ -34,7 +34,7 @@ export interface Status {
   /** Close code of the last connection that ended; 3008 and 4000 are this client's own. */
   code: number | null;
   reason: string;
-  /** In waiting: milliseconds until the next attempt. */
+  /** In waiting: milliseconds until the next attempt; null: when the page is shown again. */
   retry_ms: number | null;
   session: string | null;
   /** Who the gateway says we are. */

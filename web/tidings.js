@@ -28,7 +28,7 @@ import { formatPosition } from "./position.js";
  * @property {string|null} previous the state before
  * @property {number|null} code close code of the last connection that ended; 3008 and 4000 are this client's own
  * @property {string} reason in words, as far as they are known
- * @property {number|null} retry_ms in waiting: milliseconds until the next attempt
+ * @property {number|null} retry_ms in waiting: milliseconds until the next attempt; null: when the page is shown again
  * @property {string|null} session
  * @property {string|null} user who the gateway says we are
  *
@@ -122,6 +122,7 @@ export class Tidings {
 
   /** Connects after `close()` or a final refusal, from the position reached; while waiting for a retry: now. Else nothing. */
   connect() {
+    if (this.#controllers.page?.signal.aborted ?? true) this.#watchPage();
     this.#dispatch({ type: "start" });
   }
 
@@ -169,6 +170,7 @@ export class Tidings {
     dial: ({ dial }) => this.#dial(dial),
     hello: ({ position }) => this.#send({ type: "hello", token: this.#token ?? undefined, position: position ?? undefined }),
     send: ({ frame }) => this.#send(frame),
+    probe: () => this.#send({ type: "auth", token: this.#token }),
     drop: ({ code, reason }) => this.#drop(code, reason),
     load: (effect) => this.#load(effect),
     abort: () => this.#controllers.load?.abort(),
@@ -192,6 +194,19 @@ export class Tidings {
       this.#timer_at = Infinity;
       this.#dispatch({ type: "tick" });
     }, Math.max(at - performance.now(), 0));
+  }
+
+  /** What a browser does to pages, told to the machine. Nothing here unloads: that alone would keep the page out of the
+   * browser's cache. Where there is no page, nothing is ever told. */
+  #watchPage() {
+    const { document } = globalThis;
+    const options = { signal: this.#signal("page") };
+    const wake = () => this.#dispatch({ type: "wake", token: Boolean(this.#token) });
+    globalThis.addEventListener?.("online", wake, options);
+    globalThis.addEventListener?.("pageshow", ({ persisted }) => persisted && wake(), options);
+    globalThis.addEventListener?.("pagehide", ({ persisted }) => persisted && this.#dispatch({ type: "aside" }), options);
+    document?.addEventListener("resume", wake, options);
+    document?.addEventListener("visibilitychange", () => document.visibilityState === "visible" && wake(), options);
   }
 
   /** @param {number} dial */

@@ -6,7 +6,8 @@ import { readFileSync } from "node:fs";
 import test from "node:test";
 
 import { ANY_OTHER_CODE, CLOSE_CODES, MAX_TOKEN_REFUSALS } from "../closing.js";
-import { BASE_MS, CAP_MS, HEALTHY_MS, initial, reduce } from "../machine.js";
+import { HEALTHY_MS, initial, reduce } from "../machine.js";
+import { BASE_MS, CAP_MS } from "../pacing.js";
 
 const table = JSON.parse(readFileSync(new URL("../../tests/vectors/close_codes.json", import.meta.url), "utf8"));
 const POSITION = "abcdefgh.7-7";

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { BASE_MS, CAP_MS, initial, reduce, wakeAt } from "../machine.js";
+import { initial, reduce, wakeAt } from "../machine.js";
+import { BASE_MS, CAP_MS } from "../pacing.js";
 import { generator } from "./support/random.js";
 import { timeline } from "./support/timeline.js";
 

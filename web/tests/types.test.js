@@ -60,7 +60,7 @@ test("An error has the members that are declared; its codes are the ones that th
   assert.deepEqual([error.code, error.close, error.name], ["load", null, "TidingsError"]);
   const told = script.slice(0, script.indexOf("export class TidingsError")).split("/**").at(-1) ?? "";
   for (const code of words("ErrorCode")) assert.ok(told.includes(`\`${code}\``), `${code} is not documented`);
-  const used = [...script.matchAll(/#report\("(\w+)"/g), ...read("machine.js").matchAll(/type: "report", code: "(\w+)"/g), ...read("machine.js").matchAll(/restart\(\w+, "(\w+)"/g)];
+  const used = [...script.matchAll(/#report\("(\w+)"/g), ...(read("machine.js") + read("load.js")).matchAll(/type: "report", code: "(\w+)"/g), ...read("machine.js").matchAll(/restart\(\w+, "(\w+)"/g)];
   assert.ok(used.length > 10);
   assert.deepEqual(new Set(used.map(([, code]) => code)), words("ErrorCode"));
 });

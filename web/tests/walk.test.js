@@ -82,6 +82,8 @@ function walk(seed, faults) {
       case "hello":
         assert.equal(effect.position, formatPosition(state.position));
         return void time.after(rng.integer(1, 50), () => hello?.(effect.position));
+      case "probe":
+        return void time.after(rng.integer(1, 50), () => answer());
       case "drop":
       case "stop":
         socket?.cut(0);
@@ -108,6 +110,8 @@ function walk(seed, faults) {
 
   /** @type {((position: string|null) => void)|null} */
   let hello = null;
+  /** Answers a probe, on the connection that is there then. */
+  let answer = () => {};
 
   /** @param {number} dial */
   function dial(dial) {
@@ -133,6 +137,9 @@ function walk(seed, faults) {
     if (rng.chance(0.2 * faults)) return void time.after(rng.integer(0, 200), () => open && cut(1006));
     time.after(rng.integer(0, 100), () => open && dispatch({ type: "open", dial }));
     let clear = 0; // frames keep their order, however long each takes
+    answer = () => {
+      if (open && !line.lost) dispatch({ type: "frame", dial, frame: { type: "auth", expires_in_ms: 1 } });
+    };
     hello = (position) => {
       if (!open) return;
       detach = gateway.attach(position, (frame) => {
@@ -199,12 +206,15 @@ function walk(seed, faults) {
     else if (die < 0.65 + 0.18 * faults) socket?.cut(rng.pick(CODES));
     else if (die < 0.65 + 0.2 * faults && socket) socket.lost = true; // silence
     else if (die < 0.65 + 0.22 * faults) dispatch({ type: "close" });
+    else if (die < 0.65 + 0.25 * faults) dispatch({ type: "aside" });
+    if (rng.chance(0.2)) dispatch({ type: "wake", token: rng.chance(0.8) });
     if (state.name === "stopped" && rng.chance(0.5)) dispatch({ type: "start" });
     else if (state.name === "waiting" && rng.chance(0.1)) dispatch({ type: "start" });
   }
   faults = 0; // the weather clears
   for (let round = 0; round < 40; round += 1) {
     if (state.name === "stopped") dispatch({ type: "start" });
+    dispatch({ type: "wake", token: true });
     time.run(time.now + 10_000);
     gateway.heartbeat();
   }

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from playwright.async_api import Page, TimeoutError
@@ -60,8 +60,9 @@ class Front(FaultProxy):
 class Stage:
     """Use as an async context manager."""
 
-    def __init__(self, gateways: Sequence[str] = ("A", "B")) -> None:
+    def __init__(self, gateways: Sequence[str] = ("A", "B"), settings: Mapping[str, str] = SETTINGS) -> None:
         self.names = gateways
+        self.settings = settings
         self.valkey = ValkeyProcess("--appendonly", "yes", "--appendfsync", "always")
         self.gateways: list[GatewayProcess] = []
         self.front = Front(self.gateways)
@@ -76,7 +77,7 @@ class Stage:
         await asyncio.to_thread(self.valkey.start)
         await self.front.start()
         await self.site.start()
-        env = {**SETTINGS, "TIDINGS_ALLOWED_ORIGINS": f"http://127.0.0.1:{self.site.port}"}
+        env = {**self.settings, "TIDINGS_ALLOWED_ORIGINS": f"http://127.0.0.1:{self.site.port}"}
         for name in self.names:
             self.gateways.append(GatewayProcess(self.valkey.url, env={**env, "TIDINGS_GATEWAY_NAME": name}, name=name))
         await asyncio.gather(*(gateway.start() for gateway in self.gateways))
@@ -236,7 +237,7 @@ class Site:
             status, kind, body = counter.answer(door) if counter is not None else (404, "text/plain", "")
             writer.write(
                 f"HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\ncontent-length: {len(body.encode())}\r\n"
-                f"cache-control: no-store\r\nconnection: close\r\n\r\n{body}".encode()
+                f"connection: close\r\n\r\n{body}".encode()
             )
             await writer.drain()
         writer.close()

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import ConsoleMessage, Page
+from playwright.async_api import ConsoleMessage, Page, WebSocket
 
 from tests.browser.stage import Counter, Stage, even, live, wait_for
+from tests.support.gateway import FAST_DRAIN
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
@@ -19,7 +20,8 @@ KEPT = "JSON.parse(localStorage.getItem(location.pathname)).position"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage() -> AsyncIterator[Stage]:
-    async with Stage(gateways=("A",)) as stage:
+    # The heartbeat is as shipped: what is found out sooner here is not found out by silence.
+    async with Stage(gateways=("A",), settings=FAST_DRAIN) as stage:
         yield stage
 
 
@@ -108,3 +110,49 @@ async def test_a_refused_origin_is_told_in_words(stage: Stage, page: Page) -> No
         await page.evaluate("tidings.close(), tidings.onerror = undefined, tidings.connect()")
         await until(lambda: said, 10, "the console has the same words")
         assert said[0] == f"tidings: {message}"
+
+
+SHOWN = "document.dispatchEvent(new Event('visibilitychange'))"
+
+
+async def test_shown_again(stage: Stage, page: Page) -> None:
+    """The network goes away without a word while nobody looks. A page that is shown again asks the gateway, and has
+    another connection long before 30 s of silence are over; a gateway that is there answers (B51)."""
+    answers: list[str | bytes] = []
+
+    def listen(socket: WebSocket) -> None:
+        socket.on("framereceived", lambda text: answers.append(text))
+
+    page.on("websocket", listen)
+    async with Counter(stage, "shown") as counter:
+        await counter.open(page)
+        # Shown again and again: until it has been silent for long enough to be asked, nothing happens.
+        await page.evaluate(f"setInterval(() => {SHOWN}, 100)")
+        await until(lambda: any('"type":"auth"' in str(text) for text in answers), 15, "the gateway has answered")
+        assert await page.evaluate("page.states.at(-1)[0]") == "live"
+
+        stage.front.blackhole()
+        await counter.count(3)
+        since = await page.evaluate("performance.now()")
+        await wait_for(page, "page.states.some(([state, code]) => state === 'waiting' && code === 3008)")
+        assert await page.evaluate("performance.now()") - since < 20_000
+        stage.front.reset()
+        stage.front.release()
+        await even(page, counter)
+
+
+async def test_into_the_browser_s_cache_and_back(stage: Stage, page: Page) -> None:
+    """Left for another page and come back to: out of the browser's cache, as it was, with one new connection, and what
+    it missed, once (B51)."""
+    async with Counter(stage, "back") as counter, Counter(stage, "elsewhere") as other:
+        await counter.open(page)
+        await page.evaluate("mark = 'the same page'")
+        await other.open(page)
+        await counter.count(10)
+        await page.go_back(wait_until="commit")  # a page that was never gone is not loaded again
+        await even(page, counter)
+        why_not = "JSON.stringify(performance.getEntriesByType('navigation')[0].notRestoredReasons)"
+        assert await page.evaluate("window.mark") == "the same page", await page.evaluate(why_not)
+        ends = [code for state, code in await page.evaluate("page.states") if state == "waiting"]
+        assert ends == [1000]
+        assert counter.states_served == 1

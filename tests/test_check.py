@@ -13,8 +13,9 @@ from tidings.log.names import Names
 from tidings_gateway.check.facts import Facts
 from tidings_gateway.check.finding import Finding, Level
 from tidings_gateway.check.judging import judge
-from tidings_gateway.check.permissions import NEEDED, acl_line, trials
+from tidings_gateway.check.permissions import FOR_PUBLISHERS, IN_A_CLUSTER, NEEDED, acl_line, trials
 from tidings_gateway.check.report import as_data, as_text, changed, exit_code
+from tidings_gateway.check.topology import SentinelFacts, Topology
 from tidings_gateway.settings import load_settings
 
 MB = 1_048_576
@@ -62,7 +63,7 @@ ENVIRON = {
 
 
 def found(facts: Facts = GOOD, *, users: int = 20_000, event_bytes: int = 1024, **environ: str) -> list[Finding]:
-    return judge(facts, load_settings({**ENVIRON, **environ}), users=users, event_bytes=event_bytes)
+    return judge([facts], load_settings({**ENVIRON, **environ}), users=users, event_bytes=event_bytes)
 
 
 def with_info(**fields: str) -> Facts:
@@ -149,6 +150,7 @@ def test_a_redis_that_is_right_is_all_ok() -> None:
         (replace(GOOD, clock_ahead_ms=-7000.0), "WARN", "clock", "7.0 s behind", "NTP"),
         (replace(GOOD, clock_ahead_ms=700.0), "NOTE", "clock", "0.7 s ahead of", "NTP"),
         (replace(GOOD, refused={"xadd": "NOPERM x"}, user="u"), "FAIL", "permissions", "u may not: XADD", "+xadd"),
+        (replace(GOOD, refused={"wait": "NOPERM x"}), "NOTE", "permissions", "for min_replicas", "+wait"),
         (replace(GOOD, too_much=("FLUSHALL",)), "NOTE", "privileges", "FLUSHALL", "ACL SETUSER tidings on >PASSWORD"),
         (replace(GOOD, unseen={"CONFIG GET": "ERR"}), "NOTE", "not seen", "CONFIG GET", "as a user who may"),
         (replace(GOOD, local=False, password=True), "WARN", "encryption", "Plain text", "rediss://"),
@@ -222,6 +224,53 @@ def test_settings_that_do_not_fit_the_world(environ: dict[str, str], level: Leve
     assert words in told.words
 
 
+SENTINEL = SentinelFacts("s:1", primary="r:1", flags=("master",), quorum=2, sentinels=3, replicas=2)
+SLOTS_OK = {"cluster_state": "ok", "cluster_slots_assigned": "16384"}
+
+
+@pytest.mark.parametrize(
+    ("among", "level", "words"),
+    [
+        (Topology("sentinel", "t", (SENTINEL,) * 3), "OK", "3 agree that t is at r:1"),
+        (Topology("sentinel", "t", (SENTINEL,)), "NOTE", "3 there are, and TIDINGS_REDIS_URL names 1"),
+        (Topology("sentinel", "t", (replace(SENTINEL, sentinels=2),) * 2), "WARN", "fewer than three"),
+        (Topology("sentinel", "t", (SENTINEL, SENTINEL, replace(SENTINEL, primary="r:2"))), "WARN", "r:1, r:2"),
+        (Topology("sentinel", "t", (SENTINEL, SENTINEL, SentinelFacts("s:9", "It is gone"))), "WARN", "It is gone"),
+        (Topology("sentinel", "t", (replace(SENTINEL, flags=("master", "o_down")),) * 3), "FAIL", "is down, says s:1"),
+        (Topology("sentinel", "t", (replace(SENTINEL, quorum=4),) * 3), "FAIL", "needs 4 Sentinels"),
+        (Topology("sentinel", "t", (replace(SENTINEL, replicas=0),) * 3), "FAIL", "nothing to fail over to"),
+        (Topology("sentinel", "t", trouble="No Sentinel says it"), "FAIL", "No Sentinel says it"),
+        (Topology("cluster", cluster=SLOTS_OK, shards={"a:1": 1, "b:1": 2}), "OK", "2 primaries serve all slots"),
+        (Topology("cluster", cluster=SLOTS_OK, shards={"a:1": 0, "b:1": 2}), "WARN", "Without a replica: a:1"),
+        (Topology("cluster", cluster={**SLOTS_OK, "cluster_state": "fail"}), "FAIL", "state is fail"),
+        (Topology("cluster", cluster={"cluster_slots_assigned": "16000"}), "FAIL", "384 of 16,384 slots"),
+    ],
+)
+def test_who_is_there(among: Topology, level: str, words: str) -> None:
+    """Sentinels that are too few, disagree or are gone; a Cluster with holes."""
+    findings = judge([], load_settings(ENVIRON), users=1, event_bytes=1, among=among)
+    told = [finding for finding in findings if words in finding.words]
+    assert [finding.level.name for finding in told] == [level], findings
+    topics = [finding.topic for finding in findings if finding.topic != "settings"]
+    assert set(topics) <= {told[0].topic}
+
+
+def test_what_is_true_of_all_servers_is_said_once() -> None:
+    """And what is true of one only, with its name: twelve primaries with the same fault are one line."""
+    among = Topology("cluster", cluster=SLOTS_OK, shards={"a:1": 1, "b:1": 1})
+    bad = {**INFO, "cluster_enabled": "1", "aof_enabled": "0"}
+    servers = [
+        replace(GOOD, at="a:1", info=bad),
+        replace(GOOD, at="b:1", info={**bad, "maxmemory_policy": "allkeys-lru"}),
+    ]
+    findings = judge(servers, load_settings(ENVIRON), users=1, event_bytes=1, among=among)
+    told = [(finding.topic, finding.words[:5]) for finding in findings]
+    assert told.count(("persistence", "Nothi")) == 1
+    assert ("eviction", "b:1: ") in told
+    assert ("eviction", "a:1: ") in told
+    assert not [finding for finding in findings if finding.topic == "mode"]
+
+
 def test_what_could_not_be_seen_is_not_judged() -> None:
     """A managed Redis without CONFIG, a user without INFO: no guess, no crash."""
     topics = {finding.topic for finding in found(replace(GOOD, config={}))}
@@ -237,17 +286,21 @@ def test_the_commands_are_those_of_the_scripts() -> None:
     called = {name.lower() for script in scripts for name in re.findall(r"redis\.p?call\('(\w+)'", script.read_text())}
     assert called <= set(NEEDED)
     tried = {name for name, _ in trials(Names(), "check-x")}
-    assert tried == set(NEEDED) - {"subscribe", "unsubscribe"}
-    for command in NEEDED:
+    assert tried == {*NEEDED, *FOR_PUBLISHERS} - {"subscribe", "unsubscribe"}
+    sharded = {name for name, _ in trials(Names(), "check-x", sharded=True)}
+    assert sharded - tried == set(IN_A_CLUSTER) - {"ssubscribe", "sunsubscribe"}
+    for command in (*NEEDED, *FOR_PUBLISHERS):
         assert f"+{command}" in acl_line("tidings").split()
+    assert "+spublish" not in acl_line("tidings")
+    assert "+spublish" in acl_line("tidings", sharded=True)
 
 
 def test_the_report_is_aligned_and_tells_no_secret() -> None:
     """Level, topic, words, the remedy below; of a secret only that it is set; the password of the URL neither."""
     settings = load_settings({**ENVIRON, "TIDINGS_REDIS_URL": "redis://u:hush-hush@r.example:6379"})
     facts = with_info(maxmemory_policy="allkeys-lru", aof_enabled="0")
-    findings = judge(facts, settings, users=10, event_bytes=10)
-    text = as_text(facts, findings, settings, width=100, users=10)
+    findings = judge([facts], settings, users=10, event_bytes=10)
+    text = as_text([facts], findings, settings, width=100, users=10)
     lines = text.splitlines()
     assert lines[0] == "Redis at 127.0.0.1:6379 (valkey 9.1.2), prefix tidings, 10 users for one gateway"
     assert max(map(len, lines)) <= 100
@@ -256,7 +309,7 @@ def test_the_report_is_aligned_and_tells_no_secret() -> None:
     assert all(line[column - 1] == " " != line[column] for line in lines[3:10])
     assert any(line.strip().startswith("→ CONFIG SET maxmemory-policy noeviction") for line in lines)
     assert lines[-1] == "2 to be changed; 0 notes."
-    data: dict[str, Any] = as_data(facts, findings, settings)
+    data: dict[str, Any] = as_data([facts], findings, settings)
     assert data["ok"] is False
     assert data["findings"][0]["level"] == "FAIL"
     assert data["settings"]["TIDINGS_JWT_SECRET"] == "(set)"

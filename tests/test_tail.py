@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,12 +15,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.fakes import Desk, entry, page, position
 from tests.support.ports import free_port
 from tests.support.sources import ROOT
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
 from tidings import Publisher
 from tidings_gateway.cli import run
+from tidings_gateway.core.feed import Feed
+from tidings_gateway.session import Session
+from tidings_gateway.tail import HIGH_WATER_BYTES
+from tidings_gateway.tail import Tail as SessionTail
 
 
 class Tail:
@@ -200,3 +206,26 @@ def test_explain(cli: Cli, valkey: ValkeyProcess, prefix: str) -> None:
     code, text = cli(f"redis://127.0.0.1:{free_port()}", "explain", str(first), "--user", "ann")
     assert code == 1
     assert "tidings: nothing listens at 127.0.0.1" in text
+
+
+async def test_what_waits_for_a_reader_is_bounded(tmp_path: Path) -> None:
+    """A pipe that nobody reads: no more lines are made than the bound, then a page; the rest stays in the log, and is
+    read when there is room."""
+    reading, writing = os.pipe()
+    desk = Desk(queue_events=256, queue_bytes=262_144)
+    tail = SessionTail(writing)
+    feed = Feed(position(0), held_max_events=8, held_max_bytes=65_536)
+    session = tail.session = Session(desk.hub, "ann", tail, feed, desk.limits)
+    session.open()
+    desk.confirm()
+    await desk.bus.answer(page(0, 0))
+    for seq in range(1, 2001):
+        desk.hear(entry(seq, 1000))
+    assert HIGH_WATER_BYTES < tail.lines.waiting_bytes < HIGH_WATER_BYTES + 2500
+    assert session.queued_bytes < 262_144
+    assert not feed.live
+    os.close(reading)  # nobody ever will
+    await asyncio.wait_for(tail.ended, 5)
+    session.close()
+    await tail.lines.close()
+    os.close(writing)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidings.errors import StoreUnavailable, TidingsError
 from tidings.log.names import Names
+from tidings_gateway.app import bus_limits, failover
 from tidings_gateway.bus.bus import Bus
-from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.core.feed import Feed
 from tidings_gateway.core.frames import Frame
 from tidings_gateway.hub import Hub
@@ -198,7 +198,7 @@ def _bus(settings: Settings, hub: Hub) -> Bus:
         settings.redis_url,
         Names(settings.prefix),
         hub,
-        BusLimits(redis_timeout_ms=settings.redis_timeout_ms, canary_timeout_ms=settings.canary_timeout_ms),
+        bus_limits(settings),
         meta_ttl_s=settings.meta_ttl_s,
-        failover="resync" if settings.failover == "resync" else "trust",
+        failover=failover(settings),
     )

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.support.client import Client
+from tests.support.cluster import Cluster
 from tests.support.gateway import FAST_DRAIN, GatewayProcess
 from tests.support.ports import free_port
+from tests.support.sentinels import Sentinels
 from tests.support.sources import ROOT
 from tests.support.tokens import API_KEY, SECRET, mint
 from tests.support.valkey import ValkeyProcess
@@ -106,7 +108,7 @@ async def test_a_user_with_too_little_and_one_with_just_enough(server: ValkeyPro
     assert level == "FAIL"
     for missing in ("XADD", "SCRIPT LOAD", "EVALSHA", "UNSUBSCRIBE", "PUBLISH", "INFO", "TIME"):
         assert missing in words
-    assert "little may not: CLIENT SETNAME" in words
+    assert "The Redis user little may not: " in words
     assert told["canary"][0] == "FAIL"
     assert "INFO, CONFIG GET" in told["not seen"][1]
 
@@ -157,3 +159,34 @@ def test_a_replica_and_a_node_of_a_cluster_and_nobody(server: ValkeyProcess) -> 
     code, text = check("redis://127.0.0.1:1", TIDINGS_QUEUE_EVENTS="1")
     assert code == 2
     assert "a page of the log must fit" in text
+
+
+def test_behind_sentinels() -> None:
+    """The primary is found and asked, the Sentinels are too; the gateway's canary is tried on what they name."""
+    with Sentinels(*RIGHT) as sentinels:
+        told = levels(sentinels.url)
+        assert told["sentinels"][0] == "WARN"
+        assert "fewer than three" in told["sentinels"][1]
+        assert (told["canary"][0], told["eviction"][0], told["persistence"][0]) == ("OK", "OK", "OK")
+        assert "TIDINGS_FAILOVER=resync" in told["replicas"][1]
+        level, words = levels(sentinels.url.replace("/orders", "/nobody"))["connection"]
+        assert level == "FAIL"
+        assert "No Sentinel says where nobody is" in words
+
+
+def test_a_cluster() -> None:
+    """Each primary is asked; what all share is one line; rights that only a Cluster needs are tried, too."""
+    with Cluster(*RIGHT) as cluster:
+        told = levels(cluster.url)
+        assert told["cluster"][0] == "WARN"
+        assert told["cluster"][1].count("127.0.0.1:") == 3
+        assert (told["permissions"][0], told["eviction"][0]) == ("OK", "OK")
+        assert "mode" not in told
+        for node in cluster.primaries:
+            node.cli(*acl_line("tidings", "single").replace("PASSWORD", "pw").split())
+            node.cli(*acl_line("tidings", "sharded", sharded=True).replace("PASSWORD", "pw").split())
+        url = cluster.url.replace("//", "//{}:pw@")
+        level, words = levels(url.format("single"))["connection"]
+        assert level == "FAIL"
+        assert "cluster|slots" in words
+        assert levels(url.format("sharded"))["permissions"][0] == "OK"

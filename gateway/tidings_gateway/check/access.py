@@ -6,20 +6,30 @@ from collections.abc import Iterator
 
 from tidings_gateway.check.facts import Facts
 from tidings_gateway.check.finding import Finding, fail, note, ok, warn
-from tidings_gateway.check.permissions import acl_line
+from tidings_gateway.check.permissions import FOR_PUBLISHERS, acl_line
 
 
-def judge(facts: Facts, prefix: str) -> Iterator[Finding]:
+def judge(facts: Facts, prefix: str, *, sharded: bool = False) -> Iterator[Finding]:
     yield from _way(facts)
-    if facts.refused:
+    needed = [name for name in facts.refused if name not in FOR_PUBLISHERS]
+    remedy = acl_line(prefix, facts.user, new=False, sharded=sharded)
+    if needed:
         missing = ", ".join(name.upper().replace("|", " ") for name in facts.refused)
-        words = f"The Redis user {facts.user} may not: {missing}. Redis says: {next(iter(facts.refused.values()))}."
-        yield fail("permissions", words, acl_line(prefix, facts.user, new=False))
+        words = f"The Redis user {facts.user} may not: {missing}. Redis says: {facts.refused[needed[0]]}."
+        yield fail("permissions", words, remedy)
+    elif facts.refused:
+        missing = ", ".join(name.upper() for name in facts.refused)
+        words = (
+            f"The Redis user {facts.user} may not: {missing}. Publishers need it for min_replicas and with Sentinels."
+        )
+        yield note("permissions", words, remedy)
     elif facts.info or facts.pings_ms:
         yield ok("permissions", f"The Redis user {facts.user} may do all that Tidings needs.")
     if facts.too_much:
         words = f"It may also do what Tidings never does: {', '.join(facts.too_much)}. A stolen password could, too."
-        yield note("privileges", words, f"{acl_line(prefix)}; and its name and password in TIDINGS_REDIS_URL")
+        yield note(
+            "privileges", words, f"{acl_line(prefix, sharded=sharded)}; and its name and password in TIDINGS_REDIS_URL"
+        )
     if facts.unseen:
         asked = ", ".join(facts.unseen)
         words = f"Not shown to this user, or by this provider: {asked}. What depends on it was not judged."

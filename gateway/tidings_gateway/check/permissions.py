@@ -33,20 +33,31 @@ NEEDED = (
 )
 """As an ACL spells them; a test holds this to the scripts."""
 
+FOR_PUBLISHERS = ("role", "wait")
+"""For publishers that find their primary through Sentinels, and for `min_replicas`."""
+IN_A_CLUSTER = ("cluster|slots", "asking", "spublish", "ssubscribe", "sunsubscribe")
+
 Words = tuple[str, ...]
 
 
-def trials(names: Names, user: str) -> Iterator[tuple[str, Words]]:
+def trials(names: Names, user: str, *, sharded: bool = False) -> Iterator[tuple[str, Words]]:
     """What to send, with the name of what is tried. `user` is nobody's id. SUBSCRIBE and UNSUBSCRIBE are not among
-    them: they need a connection of their own."""
+    them: they need a connection of their own. `sharded`: to a node of a Cluster, where a right is
+    looked at before the slot is."""
     meta, log, idem = (name.decode() for name in (names.meta(user), names.log(user), names.idem(user, "check")))
     yield "ping", ("PING",)
+    yield "role", ("ROLE",)
+    yield "wait", ("WAIT", "0", "1")
     yield "client|setname", ("CLIENT", "SETNAME", "tidings-check")
     yield "info", ("INFO", "replication")
     yield "time", ("TIME",)
     yield "script|load", ("SCRIPT", "LOAD", "return 1")
     yield "evalsha", ("EVALSHA", "0" * 40, "1", meta)
     yield "publish", ("PUBLISH", names.channel(user).decode(), "c\n{}")
+    if sharded:
+        yield "cluster|slots", ("CLUSTER", "SLOTS")
+        yield "spublish", ("SPUBLISH", names.channel(user).decode(), "c\n{}")
+        yield "asking", ("ASKING",)
     yield "set", ("SET", idem, "1", "PX", "1000")
     yield "get", ("GET", idem)
     yield "expire", ("EXPIRE", idem, "1")
@@ -75,8 +86,8 @@ TOO_MUCH: tuple[tuple[str, Words], ...] = (
 """What nobody needs, asked with ACL DRYRUN, which runs none of it."""
 
 
-def acl_line(prefix: str, name: str = "tidings", *, new: bool = True) -> str:
+def acl_line(prefix: str, name: str = "tidings", *, new: bool = True, sharded: bool = False) -> str:
     """A user that may do what Tidings needs, and nothing else. A user who is there keeps password and all."""
-    commands = " ".join(f"+{command}" for command in NEEDED)
+    commands = " ".join(f"+{command}" for command in (*NEEDED, *FOR_PUBLISHERS, *(IN_A_CLUSTER if sharded else ())))
     made = "on >PASSWORD " if new else ""
     return f"ACL SETUSER {name} {made}resetkeys ~{prefix}:* resetchannels &{prefix}:* -@all {commands}"

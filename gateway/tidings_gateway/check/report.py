@@ -53,9 +53,9 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return int(any(finding.level >= Level.WARN for finding in findings))
 
 
-def as_data(facts: Facts, findings: Sequence[Finding], settings: Settings) -> dict[str, Any]:
+def as_data(servers: Sequence[Facts], findings: Sequence[Finding], settings: Settings) -> dict[str, Any]:
     return {
-        "redis": facts.at,
+        "redis": [facts.at for facts in servers],
         "ok": not exit_code(findings),
         "findings": [
             {"level": each.level.name, "topic": each.topic, "words": each.words, "remedy": each.remedy}
@@ -65,11 +65,12 @@ def as_data(facts: Facts, findings: Sequence[Finding], settings: Settings) -> di
     }
 
 
-def as_text(facts: Facts, findings: Sequence[Finding], settings: Settings, *, width: int, users: int) -> str:
+def as_text(
+    servers: Sequence[Facts], findings: Sequence[Finding], settings: Settings, *, width: int, users: int
+) -> str:
     """One line per finding, its remedy below it, the worst first."""
-    name, version = product(dict(facts.info))
-    server = f" ({name} {version})" if version else ""
-    lines = [f"Redis at {facts.at}{server}, prefix {settings.prefix}, {users:,} users for one gateway", ""]
+    told_servers = ", ".join(map(_named, servers)) or "nowhere"
+    lines = [f"Redis at {told_servers}, prefix {settings.prefix}, {users:,} users for one gateway", ""]
     column = max(len(finding.topic) for finding in findings) + 8
     for finding in findings:
         head = f"{finding.level.name:<6}{finding.topic:<{column - 6}}"
@@ -82,6 +83,11 @@ def as_text(facts: Facts, findings: Sequence[Finding], settings: Settings, *, wi
         longest = max(map(len, told))
         lines += [f"  {name:<{longest}}  {value}" for name, value in told.items()]
     return "\n".join([*lines, "", _summary(findings)])
+
+
+def _named(facts: Facts) -> str:
+    name, version = product(dict(facts.info))
+    return f"{facts.at} ({name} {version})" if version else facts.at
 
 
 def _wrapped(text: str, head: str, column: int, width: int) -> Iterator[str]:

@@ -33,10 +33,11 @@ def product(info: dict[str, str]) -> tuple[str, str]:
     return "redis", info.get("redis_version", "")
 
 
-def judge(facts: Facts) -> Iterator[Finding]:
+def judge(facts: Facts, *, sharded: bool = False) -> Iterator[Finding]:
+    """`sharded`: a node of a Cluster is what it should be."""
     if facts.info:
         yield from _version(*product(dict(facts.info)))
-        yield from _mode(facts)
+        yield from _mode(facts, sharded=sharded)
 
 
 def _version(name: str, text: str) -> Iterator[Finding]:
@@ -60,14 +61,18 @@ def _version(name: str, text: str) -> Iterator[Finding]:
         yield ok("version", f"{told}; no hole in it is known to this check.")
 
 
-def _mode(facts: Facts) -> Iterator[Finding]:
+def _mode(facts: Facts, *, sharded: bool) -> Iterator[Finding]:
     mode = facts.info.get("server_mode") or facts.info.get("redis_mode")
     if mode == "sentinel":
         words = "This is a Sentinel: it knows where a Redis is, and is none."
-        yield fail("mode", words, "let TIDINGS_REDIS_URL name the Redis itself")
+        yield fail("mode", words, "redis+sentinel://HOST,HOST/SERVICE in TIDINGS_REDIS_URL")
+    elif sharded:
+        if facts.info.get("cluster_enabled") == "0":
+            words = "This is no node of a Cluster, and TIDINGS_REDIS_URL calls it one."
+            yield fail("mode", words, "redis:// in TIDINGS_REDIS_URL")
     elif mode == "cluster" or facts.info.get("cluster_enabled") == "1":
         state = facts.cluster.get("cluster_state", "unknown")
         words = f"This is a node of a Redis Cluster (state: {state}), and the URL names a single server."
-        yield fail("mode", words, "a Redis without cluster-enabled")
+        yield fail("mode", words, "redis+cluster:// in TIDINGS_REDIS_URL, or a Redis without cluster-enabled")
     elif facts.info.get("master_link_status") == "down":
         yield note("mode", "This replica has lost its primary.")

@@ -17,7 +17,7 @@ from tidings_gateway.cli.dev import dev
 from tidings_gateway.cli.explaining import explain
 from tidings_gateway.cli.publish import publish
 from tidings_gateway.cli.serve import serve
-from tidings_gateway.cli.tail import tail
+from tidings_gateway.cli.tailing import tail
 from tidings_gateway.cli.token import token
 from tidings_gateway.embedded import EmbeddedError
 from tidings_gateway.server.admin import CannotListen

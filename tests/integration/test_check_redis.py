@@ -185,8 +185,10 @@ def test_a_cluster() -> None:
         for node in cluster.primaries:
             node.cli(*acl_line("tidings", "single").replace("PASSWORD", "pw").split())
             node.cli(*acl_line("tidings", "sharded", sharded=True).replace("PASSWORD", "pw").split())
+            node.cli(*acl_line("tidings", "deaf", sharded=True).replace("PASSWORD", "pw").split(), "-ssubscribe")
         url = cluster.url.replace("//", "//{}:pw@")
         level, words = levels(url.format("single"))["connection"]
         assert level == "FAIL"
         assert "cluster|slots" in words
         assert levels(url.format("sharded"))["permissions"][0] == "OK"
+        assert "deaf may not: SSUBSCRIBE" in levels(url.format("deaf"))["permissions"][1]

@@ -26,7 +26,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "tidings_gateway.demo.main": "the browser tests run the demo as a whole",
     "tidings_gateway.http.body": "tests/http/test_publish.py, through the route that reads bodies",
     "tidings_gateway.http.messages": "tests/http/test_publish.py, through the route that parses them",
-    "tidings_gateway.tail": "tests/test_tail.py; the command of the same name is in tests/test_cli.py's care",
     "tidings_gateway.http.routes": "every test that asks a route of a whole gateway",
 }
 

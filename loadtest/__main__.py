@@ -59,7 +59,7 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     # To this greenlet: anywhere else it would be an error of whichever page happened to run.
-    gevent.signal_handler(signal.SIGINT, gevent.kill, gevent.getcurrent(), KeyboardInterrupt, block=False)
+    gevent.signal_handler(signal.SIGINT, gevent.kill, gevent.getcurrent(), KeyboardInterrupt)
     try:
         code = main()
     except KeyboardInterrupt:

@@ -24,6 +24,7 @@ from loadtest.options import Options
 from loadtest.report import Report, figures, judge
 from loadtest.run import Run
 from loadtest.strike import Strike, strike_of
+from loadtest.waiting import until
 from tidings import Publisher
 from tidings.errors import InvalidSetting
 from tidings.settings import first_secret
@@ -32,6 +33,9 @@ log = logging.getLogger("tidings.loadtest")
 
 PAGES_PER_WORKER = 1_000_000
 """Each worker process of a distributed run has users of its own, publishes to them, and judges them."""
+
+
+SPAWN_S = 30.0
 
 
 class Watch:
@@ -130,21 +134,33 @@ def _begin(environment: Environment) -> None:
     Tab.herd = Herd(options, [f"{host}/v1/ws"], secret, reader.position, Watch(environment), first=first)
     shape = Shape(environment, options, strike_of(options.strike, Tab.herd, None), publisher, log.info)
     spawned.clear()
-    gevent.spawn(_drive, environment, shape)
+
+    def failed(greenlet: gevent.Greenlet) -> None:
+        # Without a verdict locust, and a master, would wait for ever.
+        _end(environment, f"the load test itself failed: {greenlet.exception!r}\nNOT OK", ok=False)
+
+    gevent.spawn(_drive, environment, shape).link_exception(failed)
 
 
 def _drive(environment: Environment, shape: Shape) -> None:
     runner = environment.runner
     assert runner is not None
     spawned.wait()
+    # The master's word that all are spawned can overtake the spawning of a worker.
+    if not until(lambda: 0 < runner.target_user_count == runner.user_count, SPAWN_S):
+        raise RuntimeError(f"{runner.user_count} of {runner.target_user_count} pages were made within {SPAWN_S} s")
     shape.run.run(runner.user_count)
     report = shape.report(complaints=[], resyncs_allowed=True)
+    _end(environment, str(report), ok=report.verdict.ok)
+
+
+def _end(environment: Environment, report: str, *, ok: bool) -> None:
     print(report, flush=True)
-    environment.process_exit_code = 0 if report.verdict.ok else 1
-    if isinstance(runner, WorkerRunner):
-        tell(runner, str(report), ok=report.verdict.ok)
-    else:
-        runner.quit()
+    environment.process_exit_code = 0 if ok else 1
+    if isinstance(environment.runner, WorkerRunner):
+        tell(environment.runner, report, ok=ok)
+    elif environment.runner is not None:
+        environment.runner.quit()
 
 
 def _ready(environment: Environment, **_: Any) -> None:

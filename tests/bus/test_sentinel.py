@@ -65,6 +65,14 @@ async def still_there(bus: Bus, listener: Listener, servers: Servers, names: Nam
     await until(heard, FAILED_OVER_S, "heard", every_s=0.05)
 
 
+def monitor(servers: Servers, primary: ValkeyProcess) -> None:
+    """The Sentinels forget what they know. All of them first: one that remembers would tell the others."""
+    for sentinel in servers.sentinels:
+        sentinel.cli("SENTINEL", "REMOVE", servers.service)
+    for sentinel in servers.sentinels:
+        sentinel.cli("SENTINEL", "MONITOR", servers.service, "127.0.0.1", primary.port, 2)
+
+
 async def test_a_failover_is_followed_at_once(servers: Servers, prefix: str) -> None:
     """On command, with the old primary alive: the link is at the new one, with all channels, and nothing is left at the
     old one (redis/redis #6545)."""
@@ -99,17 +107,13 @@ async def test_a_primary_that_lives_on_is_left(servers: Servers, prefix: str) ->
             await still_there(bus, listener, servers, names)
             old = servers.primary
             # To the gateway it looks as if its primary had been cut off from the Sentinels with it.
-            for sentinel in servers.sentinels:
-                sentinel.cli("SENTINEL", "REMOVE", servers.service)
-                sentinel.cli("SENTINEL", "MONITOR", servers.service, "127.0.0.1", island.port, 2)
+            monitor(servers, island)
             try:
                 await until(lambda: numsub(island, [names.channel("ann")]) == [1], FAILED_OVER_S, "at the other server")
                 assert old.cli("ROLE")[0] == b"master"
                 assert not [name for name in clients(old) if bus.gateway_id in name]
             finally:
-                for sentinel in servers.sentinels:
-                    sentinel.cli("SENTINEL", "REMOVE", servers.service)
-                    sentinel.cli("SENTINEL", "MONITOR", servers.service, "127.0.0.1", old.port, 2)
+                monitor(servers, old)
             await until(lambda: numsub(old, [names.channel("ann")]) == [1], 5, "and back")
 
 

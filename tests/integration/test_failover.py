@@ -72,7 +72,7 @@ class World:
         async def one(user: str) -> None:
             while True:
                 await self.publish(user)
-                await asyncio.sleep(0.02)  # time: a pace
+                await asyncio.sleep(0.02)  # time: the rate of the stream
 
         tasks = [asyncio.create_task(one(user)) for user in self.users]
         try:

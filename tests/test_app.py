@@ -15,8 +15,10 @@ from tests.support.rawsocket import RawSocket
 from tests.support.tokens import API_KEY, mint
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
-from tidings_gateway.app import bind_admin, failover
+from tidings.errors import InvalidSetting
+from tidings_gateway.app import bind_admin, create_app, failover
 from tidings_gateway.server.admin import CannotListen
+from tidings_gateway.server.draining import Draining
 from tidings_gateway.server.settings import ServerSettings
 from tidings_gateway.settings import Settings, load_settings
 from tidings_gateway.settings.values import parse_listen
@@ -119,6 +121,14 @@ def test_the_server_has_no_defaults_of_its_own() -> None:
         assert getattr(plain, name) == getattr(table, name)
     for name in ("drain_grace_ms", "drain_window_ms", "base_path", "trusted_proxies"):
         assert getattr(plain, name) == getattr(table, name)
+
+
+@pytest.mark.parametrize("url", ["rediss://:secret@cache?ssl_ca_certs=/nowhere", "redis+cluster://:secret@a,b"])
+def test_a_redis_that_cannot_be_used_is_refused_before_anything_starts(url: str) -> None:
+    """In words, without the password, and not as a traceback out of the server's start."""
+    with pytest.raises(InvalidSetting) as raised:
+        create_app(Settings(redis_url=url), Draining())
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tidings_gateway.auth.origin import OriginPolicy
 from tidings_gateway.auth.tokens import TokenVerifier
 from tidings_gateway.bus.bus import Bus
 from tidings_gateway.bus.limits import BusLimits
+from tidings_gateway.bus.locate import locator_of
 from tidings_gateway.gateway import Gateway
 from tidings_gateway.http.health import Health, unready_because
 from tidings_gateway.http.problem import exception_handlers
@@ -90,8 +91,11 @@ def create_app(
     """Reads keys and the client's files: call it before the event loop serves. `admin` is the listener of /metrics,
     which is closed with the application.
 
-    Raises `InvalidKey` for a key that cannot be read and `MissingAsset` for an incomplete installation.
+    Raises `InvalidSetting` for a Redis URL that cannot be used, `InvalidKey` for a key that cannot be read and
+    `MissingAsset` for an incomplete installation.
     """
+    # What the bus would refuse is refused here, in words: from within the lifespan it would be a traceback.
+    locator_of(parse_redis_url(settings.redis_url), timeout_ms=settings.redis_timeout_ms)
     gateway = create_gateway(settings, counts)
     hub = gateway.hub
     note_lag(gateway)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.chaos.actors import Publishers, Restarts, Scissors
 from tests.chaos.plan import Plan
-from tests.chaos.stores import Single, Store
+from tests.chaos.stores import Store, store_for
 from tests.chaos.strikes import Strikes, percentile, return_times_s
 from tests.support.client import Client
 from tests.support.gateway import GatewayProcess
@@ -55,7 +55,7 @@ class Report:
 async def run(plan: Plan) -> Report:
     """Own server, own gateways; everything is ended when it returns."""
     async with contextlib.AsyncExitStack() as stack:
-        store = await stack.enter_async_context(Single())
+        store = await stack.enter_async_context(store_for(plan.redis))
         gateways = [
             GatewayProcess(store.url, prefix="chaos", env=SETTINGS, name=f"gateway {number + 1}")
             for number in range(plan.gateways)

@@ -56,3 +56,13 @@ async def test_the_same_with_longer_strikes(seed: int) -> None:
     assert report.ok, f"\n{report}"
     report = await run(Plan(seconds=60, redis=("flush", "kill"), seed=seed))
     assert report.ok, f"\n{report}"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_failovers_among_the_other_strikes(seed: int) -> None:
+    """`make chaos REDIS=kill,freeze,pubsub-kill,failover,flush,oom`: a primary and a replica under three Sentinels.
+    What was acknowledged is received, or a resync covers it."""
+    report = await run(Plan(seconds=90, redis=("kill", "freeze", "pubsub-kill", "failover", "flush", "oom"), seed=seed))
+    assert report.ok, f"\n{report}"

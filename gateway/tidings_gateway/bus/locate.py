@@ -42,7 +42,7 @@ class OneServer:
 def locator_of(url: RedisUrl, *, timeout_ms: float) -> Locator:
     """Raises `InvalidSetting` for a Cluster and for certificate files that cannot be read."""
     if url.kind == "cluster":
-        raise InvalidSetting("TIDINGS_REDIS_URL", "(not shown)", "names a Cluster, which a gateway cannot listen to yet")
+        raise InvalidSetting("TIDINGS_REDIS_URL", "(not shown)", "names a Cluster; a gateway cannot listen to one yet")
     if url.kind == "sentinel":
         return Sentinels(url, timeout_ms=timeout_ms)
     return OneServer(endpoint_of(url))

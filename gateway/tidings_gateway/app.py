@@ -23,6 +23,7 @@ from tidings.redis_url import parse_redis_url
 from tidings_gateway.auth.origin import OriginPolicy
 from tidings_gateway.auth.tokens import TokenVerifier
 from tidings_gateway.bus.bus import Bus
+from tidings_gateway.bus.cluster import ClusterBus
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.bus.locate import locator_of
 from tidings_gateway.gateway import Gateway
@@ -112,7 +113,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        bus = Bus(
+        bus = bus_kind(settings)(
             settings.redis_url,
             Names(settings.prefix),
             hub,
@@ -134,7 +135,7 @@ def create_app(
                 await publisher.close()
 
     @asynccontextmanager
-    async def _admin(bus: Bus, listener: socket.socket) -> AsyncIterator[None]:
+    async def _admin(bus: Bus | ClusterBus, listener: socket.socket) -> AsyncIterator[None]:
         store_always = settings.ready_redis == "always"
         readings = Readings(
             gateway, bus, draining, lambda: unready_because(health(), store_always=store_always) is None
@@ -217,6 +218,10 @@ def failover(settings: Settings) -> Failover:
     if settings.failover != "auto":
         return settings.failover
     return "trust" if parse_redis_url(settings.redis_url).kind == "single" else "resync"
+
+
+def bus_kind(settings: Settings) -> type[Bus | ClusterBus]:
+    return ClusterBus if parse_redis_url(settings.redis_url).kind == "cluster" else Bus
 
 
 def bus_limits(settings: Settings) -> BusLimits:

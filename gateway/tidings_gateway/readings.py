@@ -16,6 +16,7 @@ from tidings_gateway.telemetry import metrics as m
 
 if TYPE_CHECKING:
     from tidings_gateway.bus.bus import Bus
+    from tidings_gateway.bus.cluster import ClusterBus
     from tidings_gateway.gateway import Gateway
     from tidings_gateway.server.draining import Draining
     from tidings_gateway.telemetry.exposition import Reading
@@ -31,7 +32,7 @@ def build_version() -> str:
 class Readings:
     """Called in the event loop. `ready` is what /readyz would say. Walks all connections: some ms for 20,000."""
 
-    def __init__(self, gateway: Gateway, bus: Bus, draining: Draining, ready: Callable[[], bool]) -> None:
+    def __init__(self, gateway: Gateway, bus: Bus | ClusterBus, draining: Draining, ready: Callable[[], bool]) -> None:
         self._gateway = gateway
         self._bus = bus
         self._draining = draining

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from tests.bus.support import STEADY
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
+from tidings.log.eventlog import Failover
 from tidings.log.names import Names
 from tidings_gateway.bus.bus import Bus
+from tidings_gateway.bus.cluster import ClusterBus
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.core import frames
 from tidings_gateway.core.feed import Feed
@@ -93,7 +95,14 @@ class Fleet:
     """`count` sessions of as many users, `u0` first."""
 
     def __init__(
-        self, url: str, prefix: str, count: int, limits: BusLimits = STEADY, *, heal_reads: int = HEAL_READS
+        self,
+        url: str,
+        prefix: str,
+        count: int,
+        limits: BusLimits = STEADY,
+        *,
+        heal_reads: int = HEAL_READS,
+        failover: Failover = "trust",
     ) -> None:
         self.names = Names(prefix)
         self.hub = Hub(
@@ -103,7 +112,8 @@ class Fleet:
             page_bytes=LIMITS.page_bytes,
             heal_reads=heal_reads,
         )
-        self.bus = Bus(url, self.names, self.hub, limits)
+        kind = ClusterBus if url.startswith("redis+cluster") else Bus
+        self.bus: Bus | ClusterBus = kind(url, self.names, self.hub, limits, failover=failover)
         self.hub.attach(self.bus)
         self.count = count
         self.sinks = [CountingSink() for _ in range(count)]
@@ -172,6 +182,7 @@ async def cut_and_measure(fleet: Fleet, server: ValkeyProcess) -> Measured:
         lost = time.monotonic()
         await until(lambda: fleet.bus.generation > generation, 10, every_s=0.001)
         # The last of the table is confirmed last, or nearly: looking at all of them all the time would be the stall.
+        assert isinstance(fleet.bus, Bus)
         table = fleet.bus._primary._parts.channels
         await until(lambda: table.on == len(channels), 30, "all channels are confirmed", every_s=0.005)
         subscribed = time.monotonic()

@@ -265,10 +265,10 @@ async def test_the_owner_tasks_death_is_noticed(
     valkey: ValkeyProcess, prefix: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Should the task that keeps the link ever end, that is said loudly and it is started again."""
-    monkeypatch.setattr("tidings_gateway.bus.bus.OWNER_RETRY_S", 0.01)
+    monkeypatch.setattr("tidings_gateway.bus.owner.OWNER_RETRY_S", 0.01)
     async with running(valkey.url, prefix) as bus:
-        assert bus._owner is not None
-        bus._owner.cancel()
+        assert bus._owner.task is not None
+        bus._owner.task.cancel()
         await until(lambda: not bus.up)
         await until(lambda: bus.up)
     assert "starting it again" in caplog.text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import random
 import time
 from collections import Counter
@@ -22,7 +21,6 @@ from tidings.log.eventlog import (
     READ,
     Failover,
     new_epoch,
-    read_command,
 )
 from tidings.log.names import Names
 from tidings.log.page import Page
@@ -32,15 +30,12 @@ from tidings_gateway.bus.channels import Channels
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.bus.link import LinkParts
 from tidings_gateway.bus.locate import locator_of
+from tidings_gateway.bus.owner import Owner
 from tidings_gateway.bus.primary import Primary
+from tidings_gateway.bus.reads import Reads
 from tidings_gateway.bus.subscriber import BusListener
 
 __all__ = ["Bus", "BusLimits", "BusListener"]
-
-log = logging.getLogger("tidings.bus")
-
-OWNER_RETRY_S = 1.0
-"""Should the owner task ever end by itself (it catches every `Exception`), it is started again after this."""
 
 
 def _monotonic_ms() -> float:
@@ -69,58 +64,36 @@ class Bus:
     ) -> None:
         limits = limits or BusLimits()
         url = parse_redis_url(redis_url)
-        self._names = names
-        self._meta_ttl_s = meta_ttl_s
-        self._failover: Failover = failover
-        self._rng = rng or random.SystemRandom()
+        rng = rng or random.SystemRandom()
+        self._reads = Reads(names, rng, meta_ttl_s, failover)
         self._clock_ms = clock_ms or _monotonic_ms
         self._channels = Channels(linger_ms=limits.linger_ms, batch=limits.subscribe_batch)
-        gateway_id = new_epoch(self._rng)
+        gateway_id = new_epoch(rng)
         self.gateway_id = gateway_id
         """Names this gateway to Redis: in CLIENT LIST and in its canary."""
         self._primary = Primary(
             locator_of(url, timeout_ms=limits.redis_timeout_ms),
             LinkParts(
                 gateway_id=gateway_id,
-                canary_name=canary_name(names.prefix, gateway_id),
+                canary_name=lambda: canary_name(names.prefix, gateway_id),
                 scripts=(READ, CANARY),
                 channels=self._channels,
                 listener=listener,
                 limits=limits,
                 next_generation=partial(next, itertools.count(1)),
                 clock_ms=self._clock_ms,
-                rng=self._rng,
+                rng=rng,
             ),
         )
-        self._owner: asyncio.Task[None] | None = None
-        self._restart: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._owner = Owner(self._primary.run, "bus owner")
 
     async def start(self) -> None:
         """Begin to keep a link. Returns at once and never fails for Redis' sake: see `up` and `why_down`."""
-        if self._owner is None and not self._closed:
-            self._own()
+        self._owner.start()
 
     async def close(self) -> None:
         """Cut the link. Reads under way fail with `StoreUnavailable`. Safe to call twice."""
-        self._closed = True
-        if self._restart is not None:
-            self._restart.cancel()
-        owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.cancel()
-            await asyncio.wait([owner])
-
-    def _own(self) -> None:
-        self._owner = asyncio.get_running_loop().create_task(self._primary.run(), name="bus owner")
-        self._owner.add_done_callback(self._owner_done)
-
-    def _owner_done(self, owner: asyncio.Task[None]) -> None:
-        if self._closed:
-            return
-        error = None if owner.cancelled() else owner.exception()
-        log.critical("the task that keeps the link to Redis ended; starting it again", exc_info=error)
-        self._restart = asyncio.get_running_loop().call_later(OWNER_RETRY_S, self._own)
+        await self._owner.close()
 
     # State
 
@@ -229,18 +202,7 @@ class Bus:
         when the link is lost before the answer, and when too many reads wait already.
         Raises `InvalidUser` and `InvalidPosition` at once.
         """
-        command = read_command(
-            self._names,
-            user,
-            position,
-            new_epoch=new_epoch(self._rng),
-            last=last,
-            limit=limit,
-            max_bytes=max_bytes,
-            meta_ttl_s=self._meta_ttl_s,
-            failover=self._failover,
-        )
-        return self._primary.read(command)
+        return self._primary.read(self._reads.command(user, position, last=last, limit=limit, max_bytes=max_bytes))
 
     async def ping(self) -> float:
         """The round trip to Redis in ms. Raises `StoreUnavailable`."""

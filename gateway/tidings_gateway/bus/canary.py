@@ -26,9 +26,10 @@ def canary_name(prefix: str, gateway_id: str, tag: str = "0") -> bytes:
 class Canary:
     """One is under way at a time: sent, then heard; the next leaves `interval_ms` after the one before."""
 
-    def __init__(self, name: bytes, token: str, *, interval_ms: float) -> None:
-        """`token` makes this canary's messages differ from those of the link before."""
+    def __init__(self, name: bytes, token: str, *, interval_ms: float, sharded: bool = False) -> None:
+        """`token` makes this canary's messages differ from those of the link before. `sharded`: its channel is."""
         self.name = name
+        self._publish = b"SPUBLISH" if sharded else b"PUBLISH"
         self.lag_ms: float | None = None
         """From sending the last one to hearing it; None until the first was heard."""
         self._token = token
@@ -51,7 +52,7 @@ class Canary:
         self._count += 1
         self.sent_ms = now_ms
         self._awaited = f"{self._token}.{self._count}".encode("ascii")
-        return Command(CANARY, (self.name,), (self._awaited, b"%d" % KEY_LIFE_MS, self.name))
+        return Command(CANARY, (self.name,), (self._awaited, b"%d" % KEY_LIFE_MS, self.name, self._publish))
 
     def heard(self, payload: bytes, now_ms: float) -> None:
         """Anything but the one under way is not ours, or comes late from an earlier link."""

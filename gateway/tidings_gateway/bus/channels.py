@@ -14,7 +14,7 @@ event published between the two would be lost with nothing to show it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from itertools import islice
 from typing import NamedTuple
@@ -64,6 +64,10 @@ class Channels:
 
     def __len__(self) -> int:
         return len(self._channels)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """A copy: whoever is told of one may change the table."""
+        return iter(list(self._channels))
 
     @property
     def on(self) -> int:
@@ -168,6 +172,17 @@ class Channels:
         else:
             del self._channels[channel]
         return relied_on
+
+    def forget(self, channel: bytes) -> bool:
+        """The channel is somebody else's now (its cluster slot moved). What is still said of it here means nothing.
+
+        Returns whether a subscription that somebody relies on is gone.
+        """
+        entry = self._channels.pop(channel, None)
+        self._waiting.pop(channel, None)
+        self._lingering.pop(channel, None)
+        self._leaving.pop(channel, None)
+        return entry is not None and entry.wanted and entry.state is State.ON
 
     def renew(self, channel: bytes, generation: int) -> None:
         """The subscription stands, but what it brought was lost on our side: readers must read the log again."""

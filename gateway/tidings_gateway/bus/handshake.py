@@ -14,11 +14,11 @@ from tidings_gateway.bus.trouble import Kind, Trouble, trouble
 
 
 async def greet(
-    connection: RespConnection, endpoint: Endpoint, *, name: str, scripts: Sequence[Script] = ()
+    connection: RespConnection, endpoint: Endpoint, *, name: str, scripts: Sequence[Script] = (), sharded: bool = False
 ) -> bytes | None:
     """Log in, set the name that CLIENT LIST shows, load `scripts`; one round trip. Returns which run of which server
-    this is, or None where INFO is not permitted. Raises `Trouble` when refused, or when this is not a primary, and
-    `ConnectionLost`.
+    this is, or None where INFO is not permitted. Raises `Trouble` when refused, when this is not a primary, or a node
+    of a Cluster and not `sharded`, and `ConnectionLost`.
     """
     commands: list[Words] = [("CLIENT", "SETNAME", name), ("INFO", "server"), ("INFO", "replication")]
     if endpoint.auth is not None:
@@ -38,6 +38,11 @@ async def greet(
     server, replication = replies[optional - 2 : optional]
     if _field(replication, b"role") == b"slave":
         raise Trouble(Kind.REPLICA, f"Redis at {endpoint} is a replica; Tidings works with the primary only")
+    mode = _field(server, b"redis_mode") or _field(server, b"server_mode")
+    if mode == b"cluster" and not sharded:
+        raise Trouble(
+            Kind.CLUSTER, f"Redis at {endpoint} is a node of a Cluster: its URL is redis+cluster://{endpoint}"
+        )
     return _field(server, b"run_id")
 
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import hiredis
 
@@ -27,6 +27,7 @@ from tidings_gateway.bus.handshake import greet
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.bus.resp import ConnectionLost, RespConnection, reject
 from tidings_gateway.bus.scripts import QueueFull, ScriptRunner
+from tidings_gateway.bus.sharded import ShardedSubscriber
 from tidings_gateway.bus.subscriber import BusListener, Subscriber
 from tidings_gateway.bus.trouble import FATAL, Kind, Trouble, kind_of, trouble
 
@@ -50,12 +51,26 @@ def _ignore(_: object) -> None:
     pass
 
 
+class Sharding(Protocol):
+    """What a node of a Cluster refuses because a slot is elsewhere, or on its way, and who takes care of it then.
+    `error` is what the node said."""
+
+    def misplaced(self, channels: Sequence[bytes], error: str) -> bool:
+        """It does not subscribe these channels, all of one slot. False: it is not for that reason."""
+        ...
+
+    def redirected(self, command: Command, error: str) -> asyncio.Future[Page] | None:
+        """It does not answer this read. The future is the answer of somebody else, or None."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LinkParts:
     """What outlives a link and is handed from one to the next."""
 
     gateway_id: str
-    canary_name: bytes
+    canary_name: Callable[[], bytes]
+    """For each link anew: in a Cluster its slot must be one that the node serves. May raise `Trouble`."""
     scripts: Sequence[Script]
     channels: Channels
     listener: BusListener
@@ -63,6 +78,8 @@ class LinkParts:
     next_generation: Callable[[], int]
     clock_ms: Callable[[], float]
     rng: random.Random
+    sharding: Sharding | None = None
+    """Those who know the other nodes, when this is a node of a Cluster."""
 
 
 class Link:
@@ -80,7 +97,8 @@ class Link:
         self.writes_refused = ""
         """Redis' own words when it takes no writes although it is the primary (full, too few replicas, disk)."""
         self.tick_ms = min(TICK_MS, limits.redis_timeout_ms / 4, limits.canary_interval_ms / 4)
-        self.canary = Canary(parts.canary_name, f"{parts.rng.getrandbits(64):x}", interval_ms=limits.canary_interval_ms)
+        name, token, sharding = parts.canary_name(), f"{parts.rng.getrandbits(64):x}", parts.sharding
+        self.canary = Canary(name, token, interval_ms=limits.canary_interval_ms, sharded=sharding is not None)
         self._limits = limits
         self._parts = parts
         self._commands = commands
@@ -95,12 +113,13 @@ class Link:
             max_outstanding=limits.reads_outstanding,
             max_queued=limits.reads_queued,
         )
-        self.subscriber = Subscriber(
+        kind = Subscriber if sharding is None else partial(ShardedSubscriber, on_misplaced=sharding.misplaced)
+        self.subscriber: Subscriber = kind(
             pubsub,
             parts.channels,
             parts.listener,
             next_generation=parts.next_generation,
-            canary=parts.canary_name,
+            canary=name,
             on_canary_on=self._sing,
             on_canary=self._heard,
             on_refused=self._refused,
@@ -126,9 +145,12 @@ class Link:
             async with asyncio.timeout(parts.limits.redis_timeout_ms / 1000):
                 commands = await connect(endpoint, parts.limits.turn_pages)
                 name = f"tidings-{parts.gateway_id}"
-                server = await greet(commands, endpoint, name=f"{name}-commands", scripts=parts.scripts)
+                sharded = parts.sharding is not None
+                server = await greet(
+                    commands, endpoint, name=f"{name}-commands", scripts=parts.scripts, sharded=sharded
+                )
                 pubsub = await connect(endpoint.at(commands.peer), parts.limits.turn_records)
-                other = await greet(pubsub, endpoint, name=f"{name}-pubsub")
+                other = await greet(pubsub, endpoint, name=f"{name}-pubsub", sharded=sharded)
                 if server != other:
                     raise Trouble(
                         Kind.DEAF,
@@ -160,25 +182,35 @@ class Link:
     def follow_table(self, generation: int) -> None:
         self.subscriber.follow_table(generation)
 
-    def read(self, command: Command) -> asyncio.Future[Page]:
-        """Send a read; see `Bus.read`."""
+    def read(self, command: Command, *, asking: bool = False) -> asyncio.Future[Page]:
+        """Send a read; see `Bus.read`. `asking`: its slot is on its way to this node."""
         future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
 
         try:
-            self.scripts.run(command, partial(self._answered, future), caller=future)
+            self.scripts.run(command, partial(self._answered, future, command), caller=future, asking=asking)
         except QueueFull as full:
             reject(future, StoreUnavailable(str(full), retry_after_s=RETRY_AFTER_S))
         return future
 
-    def _answered(self, future: asyncio.Future[Page], reply: Any) -> None:
+    def _answered(self, future: asyncio.Future[Page], command: Command, reply: Any) -> None:
         if isinstance(reply, (ConnectionLost, hiredis.ReplyError)):
-            reject(future, self._unavailable(reply))
+            if not self._redirected(future, command, reply):
+                reject(future, self._unavailable(reply))
         elif not future.done():
             try:
                 future.set_result(parse_page(reply))
             except (ValueError, TypeError, AttributeError) as error:
                 log.exception("Redis answered a read with something that is no page")
                 reject(future, StoreUnavailable(f"no page: {error}"))
+
+    def _redirected(self, future: asyncio.Future[Page], command: Command, error: Exception) -> bool:
+        if self._parts.sharding is None or not isinstance(error, hiredis.ReplyError) or future.done():
+            return False
+        answer = self._parts.sharding.redirected(command, str(error))
+        if answer is None:
+            return False
+        answer.add_done_callback(partial(_pass_on, future))
+        return True
 
     def _unavailable(self, error: ConnectionLost | hiredis.ReplyError) -> StoreUnavailable:
         what = self.trouble or trouble(error, self.endpoint, doing="a read")
@@ -274,3 +306,11 @@ class Link:
         reject(self._ready, why)
         self.lost.set_result(why)
         self.on_lost(why)
+
+
+def _pass_on(future: asyncio.Future[Page], answer: asyncio.Future[Page]) -> None:
+    error = answer.exception() if not answer.cancelled() else StoreUnavailable("the answer was dropped")
+    if error is not None:
+        reject(future, error)
+    elif not future.done():
+        future.set_result(answer.result())

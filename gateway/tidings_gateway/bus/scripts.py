@@ -19,6 +19,9 @@ def load_commands(scripts: Sequence[Script]) -> list[Words]:
     return [(b"SCRIPT", b"LOAD", script.text) for script in scripts]
 
 
+_ASKING = pack(("ASKING",))
+
+
 class QueueFull(Exception):
     """`queued` calls wait already; one more would wait longer than anybody asks for."""
 
@@ -30,9 +33,12 @@ class QueueFull(Exception):
 class _Call:
     """A call that waits or is under way; on the wire it is the sink of its own reply."""
 
-    __slots__ = ("caller", "packed", "reloaded", "runner", "sink")
+    __slots__ = ("asking", "caller", "packed", "reloaded", "runner", "sink")
 
-    def __init__(self, runner: ScriptRunner, packed: bytes, sink: Sink, caller: asyncio.Future[Any] | None) -> None:
+    def __init__(
+        self, runner: ScriptRunner, packed: bytes, sink: Sink, caller: asyncio.Future[Any] | None, asking: bool
+    ) -> None:
+        self.asking = asking
         self.runner = runner
         self.packed = packed
         self.sink = sink
@@ -80,8 +86,10 @@ class ScriptRunner:
         *,
         caller: asyncio.Future[Any] | None = None,
         urgent: bool = False,
+        asking: bool = False,
     ) -> None:
         """Run a script at the end of this tick. Not sent if `caller` is done by then. `urgent` goes before what waits.
+        `asking`: ASKING stands before it, for a slot of a Cluster that is on its way to this server.
 
         Raises `QueueFull`, never for an urgent call.
         """
@@ -90,7 +98,7 @@ class ScriptRunner:
             return
         if not urgent and len(self._queue) >= self._max_queued:
             raise QueueFull(len(self._queue))
-        call = _Call(self, pack(command.evalsha()), sink, caller)
+        call = _Call(self, pack(command.evalsha()), sink, caller, asking)
         if urgent:
             self._queue.appendleft(call)
         else:
@@ -116,6 +124,8 @@ class ScriptRunner:
         while self._queue and self._outstanding < self._max_outstanding:
             call = self._queue.popleft()
             if call.caller is None or not call.caller.done():
+                if call.asking:
+                    commands.append((_ASKING, _ignore))
                 commands.append((call.packed, call))
                 self._outstanding += 1
         if not commands:

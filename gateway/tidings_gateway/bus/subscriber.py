@@ -68,7 +68,7 @@ class Subscriber:
         self._on_canary = on_canary
         self._on_refused = on_refused
         self._clock_ms = clock_ms
-        self._outstanding: deque[_Outstanding] = deque()
+        self._outstanding: deque[Outstanding] = deque()
         """Commands not yet confirmed whole. Bounded: a channel is in at most one of them."""
         self._speaking = False
         self._following = False
@@ -106,7 +106,7 @@ class Subscriber:
             self.speak_soon()
 
     def _send(self, command: ChannelCommand) -> None:
-        self._outstanding.append(_Outstanding(command, self._clock_ms()))
+        self._outstanding.append(Outstanding(command, self._clock_ms()))
         self._connection.write(pack((command.verb.value, *command.channels)))
 
     # What Redis says.
@@ -177,7 +177,9 @@ class Subscriber:
             log.exception("the listener failed for channel %r", args[0])
 
 
-class _Outstanding:
+class Outstanding:
+    """A command, and how many of its channels were confirmed."""
+
     __slots__ = ("command", "confirmed", "sent_ms")
 
     def __init__(self, command: ChannelCommand, sent_ms: float) -> None:

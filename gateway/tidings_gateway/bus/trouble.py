@@ -30,6 +30,8 @@ class Kind(Enum):
     """Another server is the primary now, say those who know."""
     SENTINEL = "sentinel"
     """The Sentinels do not say where the primary is."""
+    CLUSTER = "cluster"
+    """The Cluster is down, or this is one and should not be, or the other way round."""
     LOADING = "loading"
     BUSY = "busy"
     FULL = "full"
@@ -64,6 +66,10 @@ _ANSWERS: tuple[tuple[str, Kind, str], ...] = (
         "Redis at {at} is a read-only replica (READONLY): it was demoted, or never was the primary",
     ),
     ("MASTERDOWN", Kind.REPLICA, "Redis at {at} is a replica that lost its primary (MASTERDOWN)"),
+    ("MOVED", Kind.MOVED, "Redis at {at} does not serve the slot it was asked for (MOVED)"),
+    ("ASK", Kind.MOVED, "Redis at {at} is moving a slot to another node (ASK)"),
+    ("TRYAGAIN", Kind.MOVED, "Redis at {at} is moving a slot to another node (TRYAGAIN)"),
+    ("CLUSTERDOWN", Kind.CLUSTER, "Redis at {at} says that the Cluster is down (CLUSTERDOWN)"),
     ("LOADING", Kind.LOADING, "Redis at {at} is loading its data from disk (LOADING)"),
     ("BUSY", Kind.BUSY, "Redis at {at} is busy with somebody's slow script (BUSY)"),
     ("ERR max number of clients", Kind.FULL, "Redis at {at} takes no more clients (maxclients)"),

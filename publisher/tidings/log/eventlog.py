@@ -163,11 +163,14 @@ def read_command(
     max_bytes: int = PAGE_BYTES,
     meta_ttl_s: int = DEFAULT_LIMITS.meta_ttl_s,
     failover: Failover = "trust",
+    lone_key: bool = False,
+    asked: bool = False,
 ) -> Command:
     """What follows `position` (one part): at most `limit` entries and `max_bytes` bytes on the wire, but at least one
     entry. `position` None: the top, after the last `last` entries. `limit` 0: no entries, only the verdict.
 
     `new_epoch` is used only if the log must begin anew. `failover` "resync": no position outlives a change of primary.
+    `lone_key`: for a Cluster, whose slots move. `asked`: the same, behind ASKING, to the node an ASK named.
     Raises `InvalidUser` and `InvalidPosition`.
     """
     if position is None:
@@ -187,6 +190,8 @@ def read_command(
         b"%d" % meta_ttl_s,
         failover.encode("ascii"),
     )
+    if lone_key or asked:
+        return Command(READ, (names.meta(user),), (*args, names.log(user), b"asked" if asked else b""))
     return Command(READ, (names.meta(user), names.log(user)), args)
 
 

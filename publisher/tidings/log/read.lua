@@ -1,9 +1,14 @@
 -- What follows a position, and is it proved that nothing is missing?
 --
--- KEYS  1 meta   2 log
+-- KEYS  1 meta   2 log (unless ARGV 10)
 -- ARGV  1 epoch, 2 seq, 3 tag of the position ('' = none)   4 without a position: replay the last N
 --       5 entries at most (0 = none)   6 bytes at most   7 epoch, should the log have to begin anew
 --       8 expiry of meta (seconds)   9 'resync' = a changed primary ends the epoch, 'trust' = it does not
+--       10 log, when it is not among the KEYS   11 'asked' = behind ASKING
+--
+-- ARGV 10 is for a Cluster: while its slot moves, a log that does not exist yet, or not any more, would have several KEYS
+-- refused (TRYAGAIN) for as long as the move takes, though `meta` alone proves that nothing is missing.
+--
 -- Reply {start, top, reason or '', missed or -1, {id, body, id, body, ...}}; the reason 'era' is an 'epoch' that ended
 -- with its primary, and so with those of all other logs
 --
@@ -11,7 +16,7 @@
 -- next stored entry is seq + 1 and names the position's tag as the tag before it. Every entry given is held to the same
 -- rule against the one before it: at a hole the page ends, and the next read, which starts at the hole, says so.
 
-local meta, log = KEYS[1], KEYS[2]
+local meta, log = KEYS[1], KEYS[2] or ARGV[10]
 local at_epoch, at_tag = ARGV[1], ARGV[3]
 local last, limit, max_bytes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local new_epoch, meta_ttl_s, failover = ARGV[7], tonumber(ARGV[8]), ARGV[9]
@@ -105,6 +110,9 @@ if at_epoch ~= '' then
   if got[1] then
     local _
     s, _, before = entry(got[1])
+  elseif ARGV[11] == 'asked' then
+    -- Expired, or not moved yet: it is `trimmed` only if the next read finds it missing as well.
+    return redis.error_reply('TRYAGAIN the log may still be with the old owner of the slot')
   end
   if s ~= at_seq + 1 then
     return {top, top, 'trimmed', seq - at_seq, {}}

@@ -1,0 +1,392 @@
+"""The bus of a Cluster: a `Primary` for each of its primaries, and a map that says whose channels are where.
+
+Each of them has its own link, canary and channel table, just as a single one has; what fails on one is felt by its
+users alone. Generations are counted once for all, so a page still proves only under its own channel's confirmation.
+
+Where a channel lives is learned in two ways. A node that lost a slot names the new owner (MOVED), and the channel goes
+there at once. And whenever something is in doubt (a link is down, a channel has no home), the nodes are asked for the
+whole map: all of them, since one that was cut off does not know that it is wrong, and the one that has heard of the
+newest decision of the Cluster (its greatest epoch) is believed. When nothing is in doubt, nobody is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from tidings.errors import StoreUnavailable
+from tidings.log.eventlog import DEFAULT_LIMITS, PAGE_BYTES, PAGE_EVENTS, READ, Failover, new_epoch
+from tidings.log.names import Names
+from tidings.log.page import Page
+from tidings.log.script import Command
+from tidings.publishing.slots import parse_redirect
+from tidings.redis_url import Address, parse_redis_url
+from tidings_gateway.bus.canary import CANARY, canary_name
+from tidings_gateway.bus.limits import BusLimits
+from tidings_gateway.bus.link import RETRY_AFTER_S, Link, LinkParts
+from tidings_gateway.bus.member import Member
+from tidings_gateway.bus.owner import Owner
+from tidings_gateway.bus.reads import Reads
+from tidings_gateway.bus.resp import reject
+from tidings_gateway.bus.slots import Slots, slot_of_channel
+from tidings_gateway.bus.subscriber import BusListener
+from tidings_gateway.bus.topology import Topology
+from tidings_gateway.bus.trouble import Kind, Trouble
+from tidings_gateway.core.pacing import full_jitter
+
+log = logging.getLogger("tidings.bus")
+
+LOOK_BASE_MS = 100
+LOOK_CAP_MS = 1_000
+"""Between two looks at the map, while something is in doubt: a failover of the Cluster takes seconds, and a look asks a
+handful of nodes."""
+
+MAX_BOUNCES = 8
+"""How often a slot may be sent on from one look at the map to the next. Two nodes that each name the other would
+otherwise keep us busy until they agree."""
+
+
+def _monotonic_ms() -> float:
+    return time.monotonic() * 1000
+
+
+class ClusterBus:
+    """As `Bus`, whose arguments these are. Raises `InvalidSetting` for a URL that cannot be used."""
+
+    def __init__(
+        self,
+        redis_url: str,
+        names: Names,
+        listener: BusListener,
+        limits: BusLimits | None = None,
+        *,
+        meta_ttl_s: int = DEFAULT_LIMITS.meta_ttl_s,
+        failover: Failover = "resync",
+        clock_ms: Callable[[], float] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._limits = limits or BusLimits()
+        self._names = names
+        self._listener = listener
+        self._rng = rng or random.SystemRandom()
+        self._clock_ms = clock_ms or _monotonic_ms
+        self._reads = Reads(names, self._rng, meta_ttl_s, failover, lone_key=True)
+        self._topology = Topology(parse_redis_url(redis_url), timeout_ms=self._limits.redis_timeout_ms)
+        self._slots = Slots()
+        self._members: dict[Address, Member] = {}
+        self._homes: dict[bytes, Member | None] = {}
+        """Every wanted channel, and where it was subscribed; None: nobody is known to serve its slot."""
+        self._homeless = 0
+        self._bounces: Counter[int] = Counter()
+        self._next_generation = partial(next, itertools.count(1))
+        self._speaking: Member | None = None
+        """Whose record is being handed on."""
+        self._doubted = asyncio.Event()
+        self._map_trouble: Trouble | None = Trouble(Kind.CLUSTER, "no node of the Cluster was asked yet")
+        self._told = ""
+        self._looks = Owner(self._look_always, "cluster map")
+        self._troubles_before: Counter[str] = Counter()
+        self._links_before = 0
+        self._down_since_ms = self._clock_ms()
+        self._closed = False
+        self.gateway_id = new_epoch(self._rng)
+        """Names this gateway to Redis: in CLIENT LIST and in its canaries."""
+
+    async def start(self) -> None:
+        """Returns at once and never fails for Redis' sake: see `up` and `why_down`."""
+        if not self._closed:
+            self._doubted.set()
+            self._looks.start()
+
+    async def close(self) -> None:
+        """Cut all links. Safe to call twice."""
+        self._closed = True
+        await self._looks.close()
+        for member in list(self._members.values()):
+            await member.close()
+
+    # State
+
+    @property
+    def primaries(self) -> list[Member]:
+        return list(self._members.values())
+
+    @property
+    def up(self) -> bool:
+        """There is a link to some primary: some users can be served. The others wait, and are told so."""
+        return any(member.primary.up for member in self._members.values())
+
+    @property
+    def whole(self) -> bool:
+        """There is a link to each primary, and each wanted channel has one."""
+        members = self._members.values()
+        return bool(members) and not self._homeless and all(member.primary.up for member in members)
+
+    @property
+    def down_ms(self) -> float:
+        """How long there has been no link at all, in ms; 0 while there is one."""
+        return min((member.primary.down_ms for member in self._members.values()), default=self._started_ms())
+
+    def _started_ms(self) -> float:
+        return self._clock_ms() - self._down_since_ms
+
+    @property
+    def reached(self) -> bool:
+        """Whether there ever was a link."""
+        return self.links > 0
+
+    @property
+    def generation(self) -> int:
+        """Of the newest link."""
+        return max((member.primary.generation for member in self._members.values()), default=0)
+
+    @property
+    def why_down(self) -> str:
+        """Why some link is missing, as a sentence without secrets; empty while there is none missing."""
+        if self._map_trouble is not None:
+            return self._map_trouble.words
+        return next((member.primary.why_down for member in self._members.values() if member.primary.why_down), "")
+
+    @property
+    def writes_refused(self) -> str:
+        """Redis' own words while one of the primaries takes no writes; else empty."""
+        return next((link.writes_refused for link in self._links() if link.writes_refused), "")
+
+    @property
+    def lag_ms(self) -> float | None:
+        """From writing a canary to hearing it, the slowest of all links; None while there is none."""
+        lags = [link.canary.lag_ms for link in self._links() if link.canary.lag_ms is not None]
+        return max(lags, default=None)
+
+    @property
+    def links(self) -> int:
+        """How many there were."""
+        return self._links_before + sum(member.primary.opened for member in self._members.values())
+
+    @property
+    def troubles(self) -> Counter[str]:
+        """Of links that ended or could not be opened, by the value of their `Kind`."""
+        return sum((member.primary.troubles for member in self._members.values()), self._troubles_before.copy())
+
+    @property
+    def channels(self) -> int:
+        """In the tables: wanted, or lingering."""
+        return self._homeless + sum(len(member.channels) for member in self._members.values())
+
+    @property
+    def reads_outstanding(self) -> int:
+        return sum(link.scripts.outstanding for link in self._links())
+
+    @property
+    def reads_queued(self) -> int:
+        return sum(link.scripts.queued for link in self._links())
+
+    def age_s(self) -> float:
+        """How long ago the last bytes came over the link whose record is being handed on, or was last."""
+        heard_ms = self._speaking.primary.heard_ms if self._speaking is not None else self._down_since_ms
+        return (self._clock_ms() - heard_ms) / 1000
+
+    def _links(self) -> list[Link]:
+        return [member.primary.link for member in self._members.values() if member.primary.link is not None]
+
+    # Channels
+
+    def want(self, channel: bytes) -> None:
+        if channel not in self._homes:
+            self._homes[channel] = None
+            self._homeless += 1
+        self._settle(channel)
+
+    def unwant(self, channel: bytes) -> None:
+        if channel not in self._homes:
+            return
+        home = self._homes.pop(channel)
+        if home is None:
+            self._homeless -= 1
+        else:
+            home.primary.unwant(channel)
+
+    def confirmed(self, channel: bytes) -> int | None:
+        home = self._homes.get(channel)
+        return home.primary.confirmed(channel) if home is not None else None
+
+    def _settle(self, channel: bytes) -> None:
+        """Let the channel live where its slot is served, as far as is known."""
+        address = self._slots.owner(slot_of_channel(channel))
+        self._move_in(channel, self._members.get(address) if address is not None else None)
+
+    def _move_in(self, channel: bytes, member: Member | None) -> None:
+        home = self._homes[channel]
+        self._homes[channel] = member
+        self._homeless += (member is None) - (home is None)
+        if home is not None and home is not member and home.channels.forget(channel):
+            self._listener.channel_off(channel)
+        if member is not None:
+            member.primary.want(channel)
+        else:
+            self._doubted.set()
+
+    # What the members tell.
+
+    def misplaced(self, member: Member, channels: Sequence[bytes], error: str) -> bool:
+        """`member` does not subscribe these channels of one slot."""
+        if not error.startswith(("MOVED ", "CLUSTERDOWN", "TRYAGAIN", "ASK ")):
+            return False
+        slot = slot_of_channel(channels[0])
+        self._learn(member, slot, error)
+        for channel in channels:
+            if self._homes.get(channel) is member:
+                self._settle(channel)
+            else:
+                # Wanted no more; or it lives elsewhere already.
+                member.channels.forget(channel)
+        return True
+
+    def redirected(self, member: Member, command: Command, error: str) -> asyncio.Future[Page] | None:
+        """`member` does not answer a read. While a slot is on its way, what is absent here may be there already."""
+        if error.startswith(("MOVED ", "CLUSTERDOWN")):
+            # The subscription is gone with the slot; the read that follows the next one proves what this cannot.
+            self._learn(member, slot_of_channel(command.keys[0]), error)
+            return None
+        if not error.startswith("ASK "):
+            return None
+        try:
+            there = self._members.get(parse_redirect(error, member.address).address)
+        except ValueError:
+            return None
+        if there is None or there.primary.link is None:
+            self._doubted.set()
+            return None
+        asked = Command(command.script, command.keys, (*command.args[:-1], b"asked"))
+        return there.primary.link.read(asked, asking=True)
+
+    def _learn(self, member: Member, slot: int, error: str) -> None:
+        self._doubted.set()
+        owner: Address | None = None
+        self._bounces[slot] += 1
+        if error.startswith("MOVED ") and self._bounces[slot] <= MAX_BOUNCES:
+            try:
+                owner = parse_redirect(error, member.address).address
+            except ValueError:
+                log.warning("Redis at %s said where a slot is in words nobody understands", member.address)
+        if self._slots.owner(slot) in (member.address, None):
+            self._slots.move(slot, None if owner == member.address else owner)
+
+    def link_lost(self, member: Member) -> None:
+        self._doubted.set()
+        for channel in member.channels:
+            self._listener.channel_off(channel)
+
+    def record_received(self, member: Member, channel: bytes, payload: bytes) -> None:
+        self._speaking = member
+        self._listener.record_received(channel, payload)
+
+    def canary(self, member: Member) -> bytes:
+        tag = self._slots.tag(member.address, self._rng)
+        if tag is None:
+            raise Trouble(Kind.MOVED, f"Redis at {member.address} serves no slot of the Cluster")
+        return canary_name(self._names.prefix, self.gateway_id, tag)
+
+    # The map
+
+    @property
+    def _in_doubt(self) -> bool:
+        return self._map_trouble is not None or not self._slots.covered or not self.whole
+
+    async def _look_always(self) -> None:
+        attempt = 0
+        while True:
+            await self._doubted.wait()
+            self._doubted.clear()
+            try:
+                await self._look()
+            except Trouble as why:
+                self._map_trouble = why
+                self._tell(why.words)
+            attempt = attempt + 1 if self._in_doubt else 0
+            await asyncio.sleep(full_jitter(LOOK_BASE_MS, LOOK_CAP_MS, attempt, self._rng) / 1000)
+            if self._in_doubt:
+                self._doubted.set()
+
+    async def _look(self) -> None:
+        up = [address for address, member in self._members.items() if member.primary.up]
+        found = await self._topology.ask(first=up)
+        self._map_trouble = None
+        self._told = ""
+        self._bounces.clear()
+        self._slots.adopt(found)
+        primaries = self._slots.primaries
+        for address in primaries - self._members.keys():
+            self._members[address] = self._member(address)
+            self._members[address].start()
+        gone = [self._members.pop(address) for address in self._members.keys() - primaries]
+        for channel in list(self._homes):
+            self._settle(channel)
+        for member in gone:
+            log.info("Redis at %s serves no slot of the Cluster any more", member.address)
+            self._troubles_before += member.primary.troubles
+            self._links_before += member.primary.opened
+            await member.close()
+
+    def _member(self, address: Address) -> Member:
+        return Member(
+            address,
+            self,
+            self._topology.endpoint(address),
+            lambda member: LinkParts(
+                gateway_id=self.gateway_id,
+                canary_name=partial(self.canary, member),
+                scripts=(READ, CANARY),
+                channels=member.channels,
+                listener=member,
+                limits=self._limits,
+                next_generation=self._next_generation,
+                clock_ms=self._clock_ms,
+                rng=self._rng,
+                sharding=member,
+            ),
+            self._listener,
+            self._limits,
+        )
+
+    def _tell(self, words: str) -> None:
+        if words != self._told:
+            self._told = words
+            log.warning("%s; trying again until it works", words)
+
+    # Reads
+
+    def read(
+        self,
+        user: str,
+        position: bytes | None,
+        *,
+        last: int = 0,
+        limit: int = PAGE_EVENTS,
+        max_bytes: int = PAGE_BYTES,
+    ) -> asyncio.Future[Page]:
+        """As `Bus.read`. It goes to where the user's channel lives, since only a page from there proves anything."""
+        command = self._reads.command(user, position, last=last, limit=limit, max_bytes=max_bytes)
+        channel = self._names.channel(user)
+        home = self._homes.get(channel)
+        if home is None:
+            address = self._slots.owner(slot_of_channel(channel))
+            home = self._members.get(address) if address is not None else None
+        if home is not None:
+            return home.primary.read(command)
+        future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+        why = self.why_down or "no node of the Cluster serves the user's slot"
+        reject(future, StoreUnavailable(why, retry_after_s=RETRY_AFTER_S))
+        return future
+
+    async def ping(self) -> float:
+        """The longest round trip to any primary in ms. Raises `StoreUnavailable`."""
+        if not self._members:
+            raise StoreUnavailable(self.why_down, retry_after_s=RETRY_AFTER_S)
+        return max([await member.primary.ping() for member in self.primaries])

@@ -1,0 +1,290 @@
+"""The bus of a Cluster, on real nodes: every user's channel is where its slot is, whatever moves, dies or is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bus.fleet import Fleet
+from tests.bus.support import FAST, Listener, raw_clients, running
+from tests.support.cluster import Cluster, Node, known, state
+from tests.support.ports import free_port
+from tests.support.valkey import ValkeyProcess
+from tests.support.waiting import until
+from tidings import AsyncPublisher
+from tidings.errors import PublishError, StoreUnavailable
+from tidings.log.names import Names, slot_of
+from tidings.redis_url import Address
+from tidings_gateway.bus.cluster import ClusterBus
+from tidings_gateway.bus.link import Link
+from tidings_gateway.bus.trouble import Kind
+
+BACK_S = 10
+USERS = 300
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def doubled() -> Iterator[Cluster]:
+    """With a replica for each primary."""
+    with Cluster(replicas=1) as cluster:
+        yield cluster
+
+
+def numbers(fleet: Fleet, user: int) -> list[int]:
+    frames = [json.loads(payload) for payload in fleet.sinks[user].frames]
+    return [frame["data"] for frame in frames if frame["type"] == "event"]
+
+
+def resyncs(fleet: Fleet, user: int) -> list[bytes]:
+    return [payload for payload in fleet.sinks[user].frames if b'"type":"resync"' in payload]
+
+
+async def everybody_gets(fleet: Fleet, publisher: AsyncPublisher, number: int, deadline_s: float = BACK_S) -> None:
+    """One event to each user, and each session has it as its last."""
+    begun = time.monotonic()
+    for user in range(fleet.count):
+        await publisher.publish(f"u{user}", "n", number)
+    left = max(0.1, deadline_s - (time.monotonic() - begun))
+    await until(
+        lambda: all(numbers(fleet, user)[-1:] == [number] for user in range(fleet.count)),
+        left,
+        f"all have event {number}",
+        every_s=0.05,
+    )
+
+
+def bus_of(fleet: Fleet) -> ClusterBus:
+    assert isinstance(fleet.bus, ClusterBus)
+    return fleet.bus
+
+
+def links_of(fleet: Fleet) -> dict[Address, Link | None]:
+    return {address: member.primary.link for address, member in bus_of(fleet)._members.items()}
+
+
+def kill_pubsub(cluster: Cluster, bus_id: str) -> None:
+    for node in cluster.primaries:
+        for line in raw_clients(node):
+            if f"name=tidings-{bus_id}-pubsub" in line:
+                node.cli("CLIENT", "KILL", "ID", line.split()[0].removeprefix("id="))
+
+
+def subscribed(node: Node) -> int:
+    """Channels of users at this node, each once."""
+    return sum(b":gw:" not in channel for channel in node.cli("PUBSUB", "SHARDCHANNELS"))
+
+
+async def test_300_users_over_cut_links_and_a_moved_slot(cluster: Cluster, prefix: str) -> None:
+    """Three primaries. All subscribed connections are killed; then a slot with ten users moves: 300 of 300 receive each
+    time, each event once, in order (redis/redis-py #4038, redis/node-redis #3311)."""
+    async with (
+        Fleet(cluster.url, prefix, USERS, FAST) as fleet,
+        AsyncPublisher(cluster.url, prefix=prefix) as publisher,
+    ):
+        await everybody_gets(fleet, publisher, 1)
+        assert {subscribed(node) > 0 for node in cluster.primaries} == {True}
+        kill_pubsub(cluster, fleet.bus.gateway_id)
+        await everybody_gets(fleet, publisher, 2)
+        await until(lambda: sum(subscribed(node) for node in cluster.primaries) == USERS, BACK_S)
+        slot = slot_of("u7")
+        await asyncio.to_thread(cluster.move, slot, cluster.others(cluster.owner(slot))[0])
+        await everybody_gets(fleet, publisher, 3)
+        for user in range(USERS):
+            assert numbers(fleet, user) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("way", ["move", "migrate"])
+async def test_slots_move_under_a_publisher(cluster: Cluster, prefix: str, way: str) -> None:
+    """Key by key and all at once, back and forth, while events are published to the users of the slot without a pause:
+    every acknowledged event arrives once and in order, and their channels end up with the new owner."""
+    async with (
+        Fleet(cluster.url, prefix, 20, FAST) as fleet,
+        AsyncPublisher(cluster.url, prefix=prefix) as publisher,
+    ):
+        slot = slot_of("u3")
+        stop = asyncio.Event()
+        sent: list[int] = []
+
+        unknown: list[int] = []
+
+        async def publish() -> None:
+            for number in itertools.count():
+                if stop.is_set():
+                    return
+                try:
+                    await publisher.publish("u3", "n", number)
+                    sent.append(number)
+                except PublishError as error:
+                    if error.outcome_unknown:
+                        unknown.append(number)
+                await asyncio.sleep(0.015)
+
+        publishing = asyncio.create_task(publish())
+        try:
+            for _ in range(4):
+                target = cluster.others(cluster.owner(slot))[0]
+                seen = len(sent)
+                await asyncio.to_thread(getattr(cluster, way), slot, target)
+                await until(lambda seen=seen: len(sent) > seen + 5, 15)  # type: ignore[misc]
+        finally:
+            stop.set()
+            await publishing
+        await until(lambda: sent[-1] in numbers(fleet, 3), BACK_S)
+        assert [number for number in numbers(fleet, 3) if number not in unknown] == sent
+        channel = fleet.names.channel("u3")
+        await until(lambda: channel in cluster.owner(slot).cli("PUBSUB", "SHARDCHANNELS"), BACK_S)
+        for node in cluster.others(cluster.owner(slot)):
+            assert channel not in node.cli("PUBSUB", "SHARDCHANNELS")
+
+
+async def test_reads_while_a_slot_is_on_its_way(cluster: Cluster, prefix: str) -> None:
+    """Half-way through a move, with the keys here, there, or nowhere yet: a user who comes then is let in and gets what
+    is published; nobody is told to resync for it."""
+    names = Names(prefix)
+    async with AsyncPublisher(cluster.url, prefix=prefix) as publisher:
+        for user, keys_moved, has_log in (("u0", False, True), ("u1", True, True), ("u2", False, False)):
+            slot = slot_of(user)
+            bus = ClusterBus(cluster.url, names, Listener(), FAST)
+            await bus.start()
+            try:
+                start = None
+                if has_log:
+                    start = ((await publisher.publish(user, "n", 1)).position or "").encode()
+                    await publisher.publish(user, "n", 2)
+                target = cluster.others(cluster.owner(slot))[0]
+                await asyncio.to_thread(cluster.begin_move, slot, target)
+                if keys_moved:
+                    await asyncio.to_thread(cluster.move_keys, slot, target)
+                bus.want(names.channel(user))
+                await until(lambda bus=bus, user=user: bus.confirmed(names.channel(user)), BACK_S)  # type: ignore[misc]
+                page = await bus.read(user, start)
+                assert page.reason is None
+                assert len(page.entries) == (1 if has_log else 0)
+                # Now it has `meta` alone, which is at the target and not here.
+                again = await bus.read(user, page.top)
+                assert (again.reason, again.entries) == (None, ())
+                await asyncio.to_thread(cluster.end_move, slot, target)
+            finally:
+                await bus.close()
+
+
+async def test_a_primary_that_dies_is_felt_by_its_users_alone(prefix: str) -> None:
+    """Its replica takes over; the others' events flow all the time, over the links they had (unless the Cluster stops
+    altogether when a slot is not served, `cluster-require-full-coverage`)."""
+    with Cluster("--cluster-require-full-coverage", "no", replicas=1) as cluster:
+        async with (
+            Fleet(cluster.url, prefix, 60, FAST) as fleet,
+            AsyncPublisher(cluster.url, prefix=prefix, deadline_s=10) as publisher,
+        ):
+            await everybody_gets(fleet, publisher, 1)
+            dead = cluster.primaries[0]
+            links = links_of(fleet)
+            spared = [user for user in range(60) if cluster.owner(slot_of(f"u{user}")) is not dead]
+            assert 0 < len(spared) < 60
+            dead.kill()
+            for user in spared:
+                await publisher.publish(f"u{user}", "n", 2)
+            await until(lambda: all(numbers(fleet, user)[-1:] == [2] for user in spared), every_s=0.02)
+            await until(lambda: bus_of(fleet).whole and len(bus_of(fleet).primaries) == 3, 20, "the replica is found")
+            await everybody_gets(fleet, publisher, 3)
+            kept = {address for address, link in links_of(fleet).items() if links.get(address) is link}
+            assert kept == {address for address in links if address.port != dead.port}
+
+
+async def test_a_replica_takes_over_in_agreement(doubled: Cluster, prefix: str) -> None:
+    """The old primary lives on as a replica: it is left, and nobody stays subscribed there."""
+    async with (
+        Fleet(doubled.url, prefix, 60, FAST) as fleet,
+        AsyncPublisher(doubled.url, prefix=prefix, deadline_s=10) as publisher,
+    ):
+        await everybody_gets(fleet, publisher, 1)
+        old = doubled.primaries[0]
+        await asyncio.to_thread(doubled.failover, old)
+        await everybody_gets(fleet, publisher, 2)
+        await until(lambda: not [line for line in raw_clients(old) if fleet.bus.gateway_id in line], BACK_S)
+
+
+async def test_after_a_failover_each_session_is_told_to_resync(doubled: Cluster, prefix: str) -> None:
+    """Those of the primary that was replaced, if they had a position before, and nobody else."""
+    async with (
+        Fleet(doubled.url, prefix, 30, FAST, failover="resync") as fleet,
+        AsyncPublisher(doubled.url, prefix=prefix, deadline_s=10) as publisher,
+    ):
+        await everybody_gets(fleet, publisher, 1)
+        old = doubled.primaries[1]
+        touched = {user for user in range(30) if doubled.owner(slot_of(f"u{user}")) is old}
+        await asyncio.to_thread(doubled.failover, old)
+        await until(lambda: {user for user in range(30) if resyncs(fleet, user)} == touched, BACK_S, every_s=0.05)
+        await fleet.until_live()
+        await everybody_gets(fleet, publisher, 2)
+        assert {user for user in range(30) if resyncs(fleet, user)} == touched
+        assert all(len(resyncs(fleet, user)) == 1 for user in touched)
+
+
+async def test_a_primary_comes_and_its_last_slot_goes(prefix: str) -> None:
+    """A node that is given slots gets a link; one whose last slot was taken away is left."""
+    with Cluster(primaries=2) as cluster:
+        async with (
+            Fleet(cluster.url, prefix, 40, FAST) as fleet,
+            AsyncPublisher(cluster.url, prefix=prefix, deadline_s=10) as publisher,
+        ):
+            newcomer = Node().start()
+            try:
+                first = cluster.primaries[0]
+                first.cli("CLUSTER", "MEET", "127.0.0.1", newcomer.port, newcomer.bus_port)
+                cluster.primaries.append(newcomer)
+                await until(lambda: all(known(node) == 3 and state(node) == "ok" for node in cluster.primaries), BACK_S)
+                slot = slot_of("u5")
+                source = cluster.owner(slot)
+                await asyncio.to_thread(cluster.move, slot, newcomer)
+                await everybody_gets(fleet, publisher, 1)
+                assert len(bus_of(fleet).primaries) == 3
+                await asyncio.to_thread(cluster.move, slot, source)
+                await everybody_gets(fleet, publisher, 2)
+                # Its canary's slot is gone too, so its link ends, and nobody is there to be linked to.
+                await until(lambda: len(bus_of(fleet).primaries) == 2, BACK_S)
+                assert bus_of(fleet).whole
+            finally:
+                newcomer.close()
+                cluster.primaries.remove(newcomer)
+
+
+async def test_what_is_no_cluster_is_said(valkey: ValkeyProcess, prefix: str) -> None:
+    """A single server, something else, nobody at all: one sentence, no link, and reads are refused with it."""
+    for url, words in (
+        (f"redis+cluster://127.0.0.1:{valkey.port}", "is not part of a Cluster"),
+        (f"redis+cluster://127.0.0.1:{free_port()}", "no node of the Cluster answers"),
+    ):
+        bus = ClusterBus(url, Names(prefix), Listener(), FAST)
+        await bus.start()
+        try:
+            bus.want(Names(prefix).channel("ann"))
+            await until(lambda bus=bus, words=words: words in bus.why_down)  # type: ignore[misc]
+            assert not bus.up
+            assert not bus.reached
+            with pytest.raises(StoreUnavailable, match=words):
+                await bus.read("ann", None)
+            with pytest.raises(StoreUnavailable, match=words):
+                await bus.ping()
+            bus.unwant(Names(prefix).channel("ann"))
+            assert bus.channels == 0
+        finally:
+            await bus.close()
+
+
+async def test_a_single_servers_url_for_a_cluster_is_said(cluster: Cluster, prefix: str) -> None:
+    """A gateway told `redis://` of a node has no link, and says which URL it wants."""
+    async with running(cluster.primaries[0].url, prefix, up=False) as bus:
+        await until(lambda: "redis+cluster://" in bus.why_down)
+        assert bus._primary.kind_down is Kind.CLUSTER

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -30,6 +30,7 @@ FAST_LINK = {
     "TIDINGS_CANARY_INTERVAL_MS": "500",
     "TIDINGS_CANARY_TIMEOUT_MS": "1000",
 }
+ASK_EVERY_S = 0.05
 DYING = ("--shutdown-timeout", "0")
 """At the end of a test no server waits for a replica that is cut off."""
 
@@ -87,15 +88,12 @@ class World:
 
         async def one(user: str) -> None:
             keys: set[str] = set()
-
-            async def arrived() -> bool:
+            while not all(keys & _keys(client) for client in self.clients[user]):
                 keys.update(filter(None, [await self.publish(user)]))
-                return all(keys & _keys(client) for client in self.clients[user])
+                await asyncio.sleep(ASK_EVERY_S)
 
-            check: Callable[[], Awaitable[bool]] = arrived
-            await until(check, deadline_s, f"{user} hears what is published", every_s=0.05)
-
-        await asyncio.gather(*(one(user) for user in self.users))
+        async with asyncio.timeout(deadline_s):
+            await asyncio.gather(*(one(user) for user in self.users))
 
     async def verdict(self, *, resyncs: bool) -> None:
         with contextlib.suppress(NotReached):
@@ -113,11 +111,11 @@ def _keys(client: Client) -> set[str]:
 
 @contextlib.asynccontextmanager
 async def world(
-    servers: Sentinels, prefix: str, env: dict[str, str] | None = None, url: Callable[[], str] | None = None
+    servers: Sentinels, prefix: str, env: dict[str, str] | None = None, url: str | None = None
 ) -> AsyncIterator[World]:
-    url = url or (lambda: servers.url)
+    """`url`: the gateway's, if it goes another way than the publishers."""
     async with (
-        GatewayProcess(url(), prefix=prefix, env={**FAST_LINK, **(env or {})}) as gateway,
+        GatewayProcess(url or servers.url, prefix=prefix, env={**FAST_LINK, **(env or {})}) as gateway,
         AsyncPublisher(servers.url, prefix=prefix) as publisher,
     ):
         made = World(servers, gateway, publisher)
@@ -186,45 +184,55 @@ async def test_writes_that_nobody_saw_are_lost_aloud(prefix: str) -> None:
 
 @pytest.mark.timeout(120)
 async def test_a_primary_without_its_replica_takes_no_writes(prefix: str) -> None:
-    """Gateway and old primary on one side, the replica and the Sentinels' decision on the other: with
-    min-replicas-to-write publishing is answered 503 and nobody sees an event that is not stored; when the gateway
-    learns of the new primary, there is one history and it is at that one (redis/redis #6545)."""
+    """Gateway and old primary are cut off from the replica and the Sentinels, which fail over: with
+    min-replicas-to-write publishing there is answered 503, and nobody sees an event that is not stored. What is
+    published at the new primary meanwhile reaches everybody, or a resync covers it, once the gateway can ask a Sentinel
+    again: one history, and it is the new one's (redis/redis #6545)."""
     servers = Sentinels("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", *DYING, linked=True)
-    async with running(servers), world(servers, prefix) as w:
-        await w.heard_again(5)
-        link = servers.data.link
-        assert link is not None
-        await asyncio.to_thread(servers.wait_replicating)
-        old, new = servers.primary, servers.replicas[0]
-        link.call(FaultProxy.blackhole)
-
-        async with httpx.AsyncClient(base_url=w.gateway.url, timeout=10, headers=KEY) as http:
-
-            async def refused() -> bool:
-                message = {"user": "nobody", "event": "n", "data": 1}
-                return (await http.post("/v1/publish", json=message)).status_code == 503
-
-            check: Callable[[], Awaitable[bool]] = refused
-            await until(check, 10, "publishing is refused", every_s=0.1)
-            before = [len(client.chain) for client in w.everybody]
-
-            async def refuse(user: str) -> None:
-                data = w.ledger.attempted(user, f"refused-{user}")
-                message = {"user": user, "event": "n", "data": data}
-                assert (await http.post("/v1/publish", json=message)).status_code == 503
-                w.ledger.failed(data["key"])
-
-            await asyncio.gather(*(refuse(user) for user in w.users))
-            assert [len(client.chain) for client in w.everybody] == before
-            assert "takes no writes: NOREPLICAS" in w.gateway.log
+    async with running(servers), FaultProxy(servers.sentinels[0].port) as to_sentinel:
+        url = f"redis+sentinel://127.0.0.1:{to_sentinel.port}/{servers.service}"
+        async with world(servers, prefix, url=url) as w:
+            await w.heard_again(5)
+            link = servers.data.link
+            assert link is not None
+            await asyncio.to_thread(servers.wait_replicating)
+            old, new = servers.primary, servers.replicas[0]
+            link.call(FaultProxy.blackhole)
+            to_sentinel.blackhole()
+            await refused_by(w)
             new.cli("CONFIG", "SET", "min-replicas-to-write", 0)
             await asyncio.to_thread(servers.failover)
+            async with asyncio.timeout(10):
+                for user in w.users:
+                    while not await w.publish(user):
+                        await asyncio.sleep(ASK_EVERY_S)
+            to_sentinel.pass_all()
+            await w.heard_again(2 * BACK_S)
+            assert new.cli("ROLE")[0] == b"master"
+            link.call(FaultProxy.release)
+            await until(lambda: old.cli("ROLE")[0] == b"slave", 10, "the old one is a replica")
             await w.heard_again(BACK_S)
-        assert new.cli("ROLE")[0] == b"master"
-        link.call(FaultProxy.release)
-        await until(lambda: old.cli("ROLE")[0] == b"slave", 10, "the old one is a replica")
-        await w.heard_again(BACK_S)
-        await w.verdict(resyncs=True)
+            await w.verdict(resyncs=True)
+
+
+async def refused_by(w: World) -> None:
+    """From some moment on, publishing through the gateway is refused, and heard by nobody."""
+    async with httpx.AsyncClient(base_url=w.gateway.url, timeout=10, headers=KEY) as http:
+        async with asyncio.timeout(10):
+            message = {"user": "nobody", "event": "n", "data": 1}
+            while (await http.post("/v1/publish", json=message)).status_code != 503:
+                await asyncio.sleep(ASK_EVERY_S)
+        before = [len(client.chain) for client in w.everybody]
+
+        async def refuse(user: str) -> None:
+            data = w.ledger.attempted(user, f"refused-{user}")
+            message = {"user": user, "event": "n", "data": data}
+            assert (await http.post("/v1/publish", json=message)).status_code == 503
+            w.ledger.failed(data["key"])
+
+        await asyncio.gather(*(refuse(user) for user in w.users))
+        assert [len(client.chain) for client in w.everybody] == before
+        assert "takes no writes: NOREPLICAS" in w.gateway.log
 
 
 @pytest.mark.timeout(120)

@@ -18,7 +18,8 @@ OTHER: Final = "other"
 TRANSPORTS: Final = ("websocket",)
 KINDS: Final = ("durable", "ephemeral")
 _TROUBLES: Final = (
-    "refused unreachable tls silent deaf closed credentials permission replica loading busy full answered"
+    "refused unreachable tls silent deaf closed credentials permission replica moved sentinel loading busy full "
+    "answered"
 )
 TROUBLES: Final = (*_TROUBLES.split(), "moved", "sentinel", "fault", "stopped", OTHER)
 """The kinds of `bus.trouble`, which is a storey above; a test holds them equal."""
@@ -221,7 +222,8 @@ LOST = Metric(
     "Links to Redis that ended or could not be opened, by kind of trouble.",
     {"kind": TROUBLES},
     "`closed`, again and again, under load: Redis cuts the subscribed connection; see client-output-buffer-limit in "
-    "`tidings check`. `silent`: Redis froze. `deaf`: something between swallows messages.",
+    "`tidings check`. `silent`: Redis froze. `deaf`: something between swallows messages. `moved`, `replica`: a "
+    "failover.",
 )
 CHANNELS = Metric("tidings_bus_channels", "gauge", "Channels in the table of subscriptions: users, and some linger.")
 PUBLISH_REQUESTS = Metric(

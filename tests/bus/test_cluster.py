@@ -136,7 +136,7 @@ async def test_slots_move_under_a_publisher(cluster: Cluster, prefix: str, way: 
                 target = cluster.others(cluster.owner(slot))[0]
                 seen = len(sent)
                 await asyncio.to_thread(getattr(cluster, way), slot, target)
-                await until(lambda seen=seen: len(sent) > seen + 5, 15)  # type: ignore[misc]
+                await until(lambda seen=seen: len(sent) > seen + 5, 15)
         finally:
             stop.set()
             await publishing
@@ -167,7 +167,7 @@ async def test_reads_while_a_slot_is_on_its_way(cluster: Cluster, prefix: str) -
                 if keys_moved:
                     await asyncio.to_thread(cluster.move_keys, slot, target)
                 bus.want(names.channel(user))
-                await until(lambda bus=bus, user=user: bus.confirmed(names.channel(user)), BACK_S)  # type: ignore[misc]
+                await until(lambda bus=bus, user=user: bus.confirmed(names.channel(user)), BACK_S)
                 page = await bus.read(user, start)
                 assert page.reason is None
                 assert len(page.entries) == (1 if has_log else 0)
@@ -270,7 +270,7 @@ async def test_what_is_no_cluster_is_said(valkey: ValkeyProcess, prefix: str) ->
         await bus.start()
         try:
             bus.want(Names(prefix).channel("ann"))
-            await until(lambda bus=bus, words=words: words in bus.why_down)  # type: ignore[misc]
+            await until(lambda bus=bus, words=words: words in bus.why_down)
             assert not bus.up
             assert not bus.reached
             with pytest.raises(StoreUnavailable, match=words):

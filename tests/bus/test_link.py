@@ -37,7 +37,7 @@ class Room:
         self.channels = Channels(linger_ms=0, batch=512)
         parts = LinkParts(
             gateway_id="gateway1",
-            canary_name=NAME,
+            canary_name=lambda: NAME,
             scripts=(READ, CANARY),
             channels=self.channels,
             listener=self.listener,

@@ -200,7 +200,7 @@ async def _canary(endpoint: Endpoint, settings: Settings) -> dict[str, Any]:
     limits = BusLimits(redis_timeout_ms=settings.redis_timeout_ms, canary_timeout_ms=settings.canary_timeout_ms)
     parts = LinkParts(
         gateway_id=gateway_id,
-        canary_name=canary_name(settings.prefix, gateway_id),
+        canary_name=lambda: canary_name(settings.prefix, gateway_id),
         scripts=(READ, CANARY),
         channels=Channels(linger_ms=limits.linger_ms, batch=limits.subscribe_batch),
         listener=_Nobody(),

@@ -12,19 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
+from loadtest.load import give_load_up, load_due, load_failed, loaded
+from loadtest.pacing import backoff, is_number, milliseconds
 from loadtest.places import Places, log_of, parse, parse_part, write
 from loadtest.states import (
     BASE_MS,
-    CAP_MS,
     CLOSE_RESTART,
     CLOSE_SILENT,
     CONNECT_MS,
     HEALTHY_MS,
     HELD_MAX,
     LOAD_MS,
-    SERVER_MS_MAX,
+    PROBE_AFTER_MS,
+    PROBE_MS,
     SILENCE_MS,
     TOKEN_MS,
     Effect,
@@ -80,6 +82,28 @@ def _close(state: State, _event: Event, _now: float, _random: float) -> Step:
     return _stop(state, Ending(1000, "closed by the page"), _NOTHING)
 
 
+def _aside(state: State, _event: Event, _now: float, _random: float) -> Step:
+    drop: Effect = {"type": "drop", "code": 1000, "reason": "aside"}
+    return _disconnect(state, Ending(1000, "the page was put aside"), None, [drop])
+
+
+def _hurry(state: State, _event: Event, now: float, random: float) -> Step:
+    if state.deadline is None:
+        return _authorize(state, now)
+    row = _CLOSES.get(state.last.code) if state.last is not None else None
+    if row is not None and row.retry_ms is not None:
+        return state, _NOTHING
+    return replace(state, deadline=min(state.deadline, now + random * BASE_MS)), _NOTHING
+
+
+def _probe(state: State, event: Event, now: float, _random: float) -> Step:
+    deadline = float("inf") if state.deadline is None else state.deadline
+    silent_ms = now - (deadline - state.silence_ms)
+    if not event.get("token") or deadline <= now + PROBE_MS or silent_ms < PROBE_AFTER_MS:
+        return state, _NOTHING
+    return replace(state, deadline=now + PROBE_MS), [{"type": "probe"}]
+
+
 def _token_failed(state: State, event: Event, now: float, random: float) -> Step:
     report = {"type": "report", "code": "token", "message": event["message"]}
     return _lose(state, Ending(CLOSE_RESTART, "no token"), now, random, [report])
@@ -121,23 +145,22 @@ def _lose(state: State, last: Ending, now: float, random: float, effects: Effect
     listed = row.retry_ms if row is not None else None
     base = max(BASE_MS, asked if asked is not None else listed or 0)
     paused = action is ClientAction.JITTER
-    window = base if paused else _backoff(base, attempt)
+    window = base if paused else backoff(base, attempt)
+    counted = replace(state, attempt=attempt if paused else attempt + 1, refusals=refusals)
+    return _disconnect(counted, last, now + random * window, effects)
+
+
+def _disconnect(state: State, last: Ending, deadline: float | None, effects: Effects) -> Step:
     owed = state.load is not None and state.load.phase == "resync"
     waiting = replace(
         state,
         name="waiting",
-        deadline=now + random * window,
-        attempt=attempt if paused else attempt + 1,
-        refusals=refusals,
+        deadline=deadline,
         last=last,
         load=None if owed else state.load,
         reached=None if owed else state.reached,
     )
     return _disconnected(waiting), effects
-
-
-def _backoff(base: float, attempt: int) -> float:
-    return min(max(base, CAP_MS), base * float(2 ** min(attempt, 64)))
 
 
 def _stop(state: State, last: Ending, effects: Effects) -> Step:
@@ -159,7 +182,7 @@ def _tick(state: State, _event: Event, now: float, random: float) -> Step:
     if load is None or load.phase == "resync" or load.at > now:
         return state, _NOTHING
     if load.phase == "running":
-        return _give_load_up(state, f"load() took longer than {LOAD_MS} ms", now, random)
+        return give_load_up(state, f"load() took longer than {LOAD_MS} ms", now, random)
     number = state.loads + 1
     running = Load("running", now + LOAD_MS, load.reason, load.missed, number)
     effect = {"type": "load", "load": number, "reason": load.reason, "missed": load.missed}
@@ -197,7 +220,7 @@ def _welcome(state: State, frame: Event, now: float, random: float) -> Step:
     start = parse(frame.get("position"))
     if start is None:
         return _restart(state, "malformed", "a welcome without a position", now, random)
-    silence_ms = _milliseconds(frame.get("heartbeat_ms"), 20_000) + _milliseconds(frame.get("timeout_ms"), 10_000)
+    silence_ms = milliseconds(frame.get("heartbeat_ms"), 20_000) + milliseconds(frame.get("timeout_ms"), 10_000)
     welcomed = replace(
         state,
         name="replaying",
@@ -211,7 +234,7 @@ def _welcome(state: State, frame: Event, now: float, random: float) -> Step:
     if frame.get("resumed") is True and state.sent:
         cursor = {**start, **(state.position or {})}
         return _rebase(replace(welcomed, position=cursor), cursor, None)
-    load = Load("resync") if state.sent else _load_due(state, "start", None, 0, now, random)
+    load = Load("resync") if state.sent else load_due(state, "start", None, 0, now, random)
     return _rebase(welcomed, start, load)
 
 
@@ -219,9 +242,9 @@ def _resync(state: State, frame: Event, now: float, random: float) -> Step:
     cursor = parse(frame.get("position"))
     if cursor is None:
         return _restart(state, "malformed", "a resync without a position", now, random)
-    missed = frame.get("missed") if _is_number(frame.get("missed")) else None
-    within_ms = _milliseconds(frame.get("refetch_ms"), 0)
-    return _rebase(state, cursor, _load_due(state, str(frame.get("reason")), missed, within_ms, now, random))
+    missed = frame.get("missed") if is_number(frame.get("missed")) else None
+    within_ms = milliseconds(frame.get("refetch_ms"), 0)
+    return _rebase(state, cursor, load_due(state, str(frame.get("reason")), missed, within_ms, now, random))
 
 
 def _rebase(state: State, cursor: Places, load: Load | None) -> Step:
@@ -260,7 +283,7 @@ def _event_or_skip(state: State, frame: Event, now: float, random: float) -> Ste
     holding = replace(heard, held=(*state.held, Held(log, id, event)))
     if len(holding.held) <= HELD_MAX or not state.loading:
         return holding, _NOTHING
-    return _give_load_up(holding, f"more than {HELD_MAX} events came during one load()", now, random)
+    return give_load_up(holding, f"more than {HELD_MAX} events came during one load()", now, random)
 
 
 def _place(state: State, parts: Places) -> State:
@@ -276,7 +299,7 @@ def _deliver(event: Effect | None) -> Effects:
 def _synced(state: State, frame: Event, now: float, random: float) -> Step:
     load = state.load
     if load is not None and load.phase == "resync":
-        load = _load_due(state, "start", None, 0, now, random)
+        load = load_due(state, "start", None, 0, now, random)
     return _compare(replace(state, name="live", load=load), frame, now, random, _NOTHING)
 
 
@@ -301,7 +324,7 @@ def _compare(state: State, frame: Event, now: float, random: float, effects: Eff
 
 def _goodbye(state: State, frame: Event, _now: float, _random: float) -> Step:
     asked = frame.get("retry_ms")
-    retry_ms = _milliseconds(asked, 0) if _is_number(asked) else None
+    retry_ms = milliseconds(asked, 0) if is_number(asked) else None
     return replace(state, goodbye=(frame.get("code", 0), retry_ms)), _NOTHING
 
 
@@ -310,51 +333,17 @@ def _error(state: State, frame: Event, _now: float, _random: float) -> Step:
     return state, [{"type": "report", "code": "server", "message": message}]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _milliseconds(value: Any, otherwise: float) -> float:
-    return min(value, SERVER_MS_MAX) if _is_number(value) and value >= 0 else otherwise
-
-
-# The page's own state
-
-
-def _load_due(state: State, reason: str, missed: float | None, within_ms: float, now: float, random: float) -> Load:
-    failures = state.load_failures
-    window = max(within_ms, 0 if failures == 0 else _backoff(BASE_MS, failures - 1))
-    return Load("due", now + random * window, reason, missed)
-
-
-def _loaded(state: State, _event: Event, _now: float, _random: float) -> Step:
-    return replace(state, position=state.reached, reached=None, load=None, load_failures=0), _NOTHING
-
-
-def _load_failed(state: State, event: Event, now: float, random: float) -> Step:
-    load = state.load
-    if load is None or load.phase != "running":
-        return state, _NOTHING
-    failed = replace(state, load_failures=state.load_failures + 1)
-    again = _load_due(failed, load.reason, load.missed, 0, now, random)
-    return replace(failed, load=again), [{"type": "report", "code": "load", "message": event["message"]}]
-
-
-def _give_load_up(state: State, message: str, now: float, random: float) -> Step:
-    given_up, effects = _load_failed(state, {"message": message}, now, random)
-    return given_up, [{"type": "abort"}, *effects]
-
-
-_ALWAYS: Final[dict[str, Handler]] = {"tick": _tick, "loaded": _loaded, "loadFailed": _load_failed, "close": _close}
+_LOADS: Final[dict[str, Handler]] = {"tick": _tick, "loaded": loaded, "loadFailed": load_failed}
+_ALWAYS: Final[dict[str, Handler]] = {**_LOADS, "aside": _aside, "close": _close}
 _CONNECTED: Final[dict[str, Handler]] = {**_ALWAYS, "frame": _frame, "closed": _closed}
 _TABLE: Final[dict[Name, dict[str, Handler]]] = {
     "idle": {"start": _start, "close": _close},
     "authorizing": {**_ALWAYS, "token": _dial, "tokenFailed": _token_failed},
     "connecting": {**_ALWAYS, "open": _greet, "closed": _closed},
     "greeting": _CONNECTED,
-    "replaying": _CONNECTED,
-    "live": _CONNECTED,
-    "waiting": {**_ALWAYS, "start": _start},
+    "replaying": {**_CONNECTED, "wake": _probe},
+    "live": {**_CONNECTED, "wake": _probe},
+    "waiting": {**_ALWAYS, "start": _start, "wake": _hurry},
     "stopped": {"start": _start},
 }
 _FRAMES: Final[dict[str, Handler]] = {

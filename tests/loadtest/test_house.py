@@ -6,7 +6,7 @@ import ast
 
 from tests.support.sources import ROOT
 
-PURE = {"machine.py", "states.py", "places.py", "ledger.py", "options.py"}
+PURE = {"machine.py", "states.py", "load.py", "pacing.py", "places.py", "ledger.py", "options.py"}
 NOT_PURE = {"asyncio", "gevent", "locust", "os", "random", "socket", "ssl", "subprocess", "threading", "time"}
 
 

@@ -88,6 +88,14 @@ test("A gateway dies under 2,000 clients and is away 30 s: in no round of retrie
   assert.ok(Math.max(...back) <= DEAD_MS + CAP_MS, "everybody is back within one cap of its return");
 });
 
+test("A store that is away (goodbye and 1013) spreads the clients over its retry_ms, not over the first backoff window.", () => {
+  const { arrivals } = storm({ code: 1013, retry_ms: 7_000 });
+  const rate = flat(CLIENTS, 7_000);
+  assert.equal(arrivals[0].length, CLIENTS);
+  assert.ok(busiest(arrivals[0]) <= 3 * rate, `${busiest(arrivals[0])} in a bucket, flat would be ${rate}`);
+  assert.ok(Math.max(...arrivals[0]) > 6_500 && Math.max(...arrivals[0]) < 7_000);
+});
+
 test("A drain with goodbye and 1012 spreads the clients over retry_ms, not over the first backoff window.", () => {
   const { arrivals } = storm({ code: 1012, retry_ms: 20_000 });
   const rate = flat(CLIENTS, 20_000);

@@ -113,6 +113,24 @@ test("A token that is no string, or none at all because the function fails, is r
   assert.equal(made.length, 1);
 });
 
+test("Refused for a minute, each time told by an error and a close: one chain of attempts, never two in flight (B48).", async () => {
+  client();
+  await time.settle();
+  let attempts = 0;
+  for (let passed = 0; passed < 60_000; passed += 50) {
+    const open = made.filter(({ readyState }) => readyState < 2);
+    assert.ok(open.length <= 1, `${open.length} sockets at once`);
+    if (open.length === 1) {
+      open[0].fails();
+      attempts += 1;
+      assert.equal(made.length, attempts);
+    }
+    await time.pass(50, 50);
+  }
+  // Windows of 0.5, 1, 2, 4, 8, 16, 30, 30, … s, the middle of each.
+  assert.equal(attempts, 9);
+});
+
 test("A listener gets one object; patterns are an exact type, a prefix with a star, or a star.", async () => {
   const tidings = await live();
   /** @type {any[]} */

@@ -52,6 +52,8 @@ export function sockets() {
       this.onmessage = null;
       /** @type {any} */
       this.onclose = null;
+      /** @type {any} */
+      this.onerror = null;
       made.push(this);
     }
 
@@ -77,6 +79,13 @@ export function sockets() {
     /** @param {object} frame */
     says(frame) {
       this.onmessage?.({ data: JSON.stringify(frame) });
+    }
+
+    /** A dial that fails, or a path that breaks: browsers tell it twice. */
+    fails() {
+      this.readyState = 3;
+      this.onerror?.({});
+      this.onclose?.({ code: 1006, reason: "", wasClean: false });
     }
 
     /** @param {number} code */

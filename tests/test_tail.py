@@ -85,6 +85,9 @@ Cli = Callable[..., tuple[int, str]]
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, prefix: str) -> Cli:
     """One command in this process: exit code, and all it said."""
 
+    # It is for a whole process: here it would silence the tests that come after.
+    monkeypatch.setattr("tidings_gateway.telemetry.logs.setup_logging", lambda *_: None)
+
     def call(url: str, *arguments: str) -> tuple[int, str]:
         monkeypatch.setenv("TIDINGS_REDIS_URL", url)
         monkeypatch.setenv("TIDINGS_PREFIX", prefix)

@@ -17,7 +17,9 @@ from tests.support.waiting import until
 from tidings.errors import StoreUnavailable
 from tidings.log.names import Names
 from tidings.redis_url import Address, parse_redis_url
+from tidings_gateway.bus import locate
 from tidings_gateway.bus.bus import Bus
+from tidings_gateway.bus.endpoint import Endpoint
 from tidings_gateway.bus.sentinel import Sentinels, Sighting, newest
 from tidings_gateway.bus.trouble import Kind, Trouble
 
@@ -151,3 +153,33 @@ async def test_what_is_no_sentinel_and_an_unknown_service(servers: Servers, valk
         async with running(url, prefix, up=False) as bus:
             await until(lambda words=words, bus=bus: words in bus.why_down)
             assert not bus.up
+
+
+async def test_sentinels_have_credentials_of_their_own(servers: Servers) -> None:
+    """Those of the data servers are not shown to a Sentinel; wrong ones are told in words."""
+    for sentinel in servers.sentinels:
+        sentinel.cli("ACL", "SETUSER", "asker", "on", ">let me in", "+@all")
+    hosts = servers.url.partition("://")[2]
+    right = f"redis+sentinel://data:secret@{hosts}?sentinel_username=asker&sentinel_password=let%20me%20in"
+    found = await Sentinels(parse_redis_url(right), timeout_ms=1000).locate()
+    assert (found.port, found.auth) == (servers.primary.port, ("AUTH", "data", "secret"))
+    with pytest.raises(Trouble, match="refused the user name or password") as raised:
+        await Sentinels(parse_redis_url(right.replace("%20in", "")), timeout_ms=1000).locate()
+    assert raised.value.kind is Kind.CREDENTIALS
+
+
+class _Broken(Sentinels):
+    async def moved(self, _: Endpoint, /) -> Trouble | None:
+        raise RuntimeError("no such thing")
+
+
+async def test_a_watcher_that_dies_is_noticed(
+    servers: Servers, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault in asking must not leave a link that nobody watches: it is logged, and the link is replaced."""
+    monkeypatch.setattr(locate, "Sentinels", _Broken)
+    listener = Listener()
+    async with running(servers.url, prefix, listener):
+        await until(lambda: listener.lost >= 2, what="replaced, and again")
+    assert "nobody watches where the primary is" in caplog.text
+    assert "no such thing" in caplog.text

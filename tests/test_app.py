@@ -123,7 +123,9 @@ def test_the_server_has_no_defaults_of_its_own() -> None:
         assert getattr(plain, name) == getattr(table, name)
 
 
-@pytest.mark.parametrize("url", ["rediss://:secret@cache?ssl_ca_certs=/nowhere", "redis+cluster://:secret@a,b"])
+@pytest.mark.parametrize(
+    "url", ["rediss://:secret@cache?ssl_ca_certs=/nowhere", "rediss+cluster://:secret@a,b?ssl_ca_certs=/nowhere"]
+)
 def test_a_redis_that_cannot_be_used_is_refused_before_anything_starts(url: str) -> None:
     """In words, without the password, and not as a traceback out of the server's start."""
     with pytest.raises(InvalidSetting) as raised:

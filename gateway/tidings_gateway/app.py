@@ -24,8 +24,8 @@ from tidings_gateway.auth.origin import OriginPolicy
 from tidings_gateway.auth.tokens import TokenVerifier
 from tidings_gateway.bus.bus import Bus
 from tidings_gateway.bus.cluster import ClusterBus
+from tidings_gateway.bus.endpoint import endpoint_of
 from tidings_gateway.bus.limits import BusLimits
-from tidings_gateway.bus.locate import locator_of
 from tidings_gateway.gateway import Gateway
 from tidings_gateway.http.health import Health, unready_because
 from tidings_gateway.http.problem import exception_handlers
@@ -96,7 +96,7 @@ def create_app(
     `MissingAsset` for an incomplete installation.
     """
     # What the bus would refuse is refused here, in words: from within the lifespan it would be a traceback.
-    locator_of(parse_redis_url(settings.redis_url), timeout_ms=settings.redis_timeout_ms)
+    endpoint_of(parse_redis_url(settings.redis_url))
     gateway = create_gateway(settings, counts)
     hub = gateway.hub
     note_lag(gateway)

@@ -103,6 +103,32 @@ def test_a_channel_left_before_anything_was_said_costs_nothing() -> None:
     assert len(channels) == 0
 
 
+def test_a_channel_that_lives_elsewhere_now_is_forgotten() -> None:
+    """In whatever state; only one that was confirmed and wanted is missed. What is said of it later means nothing."""
+    channels = table(batch=9)
+    on(channels, b"on", b"lingering")
+    channels.unwant(b"lingering", 0)
+    channels.want(b"subscribing")
+    assert channels.next_command(0) is not None
+    channels.want(b"waiting")
+    assert set(channels) == {b"on", b"lingering", b"subscribing", b"waiting"}
+    assert [channel for channel in channels if channels.forget(channel)] == [b"on"]
+    assert not channels.forget(b"nobody")
+    assert not channels.subscribed(b"subscribing", 2)
+    assert not channels.unsubscribed(b"on")
+    assert len(channels) == 0
+    assert channels.next_command(10**9) is None
+
+
+def test_what_was_active_last_is_subscribed_first() -> None:
+    """After a lost link; what was never active keeps its order behind."""
+    channels = table(batch=9)
+    on(channels, b"a", b"b", b"c", b"d")
+    active = {b"c": 7, b"d": 9}
+    channels.reset(lambda channel: active.get(channel, 0))
+    assert channels.next_command(0) == ChannelCommand(Verb.SUBSCRIBE, (b"d", b"c", b"a", b"b"))
+
+
 def test_a_lost_link_starts_from_the_whole_set() -> None:
     """Whatever was confirmed, under way or half-way re-subscribed: everything wanted is said again, and only that."""
     channels = table(batch=2)

@@ -239,7 +239,8 @@ async def test_a_primary_comes_and_its_last_slot_goes(prefix: str) -> None:
             Fleet(cluster.url, prefix, 40, FAST) as fleet,
             AsyncPublisher(cluster.url, prefix=prefix, deadline_s=10) as publisher,
         ):
-            newcomer = Node().start()
+            # One that lost its last slot would become a replica otherwise.
+            newcomer = Node("--cluster-allow-replica-migration", "no").start()
             try:
                 first = cluster.primaries[0]
                 first.cli("CLUSTER", "MEET", "127.0.0.1", newcomer.port, newcomer.bus_port)

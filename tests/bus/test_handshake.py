@@ -25,9 +25,12 @@ PRIMARY = bulk(b"# Replication\r\nrole:master\r\n")
 REPLICA = bulk(b"# Replication\r\nrole:slave\r\n")
 
 
-async def said(answers: bytes, endpoint: Endpoint | None = None) -> tuple[list[list[bytes]], bytes | None]:
+async def said(
+    answers: bytes, endpoint: Endpoint | None = None, *, sharded: bool = False
+) -> tuple[list[list[bytes]], bytes | None]:
     conn = connection()
-    task = asyncio.ensure_future(greet(conn, endpoint or Endpoint(), name="me", scripts=(SCRIPT,)))
+    greeting = greet(conn, endpoint or Endpoint(), name="me", scripts=(SCRIPT,), sharded=sharded)
+    task = asyncio.ensure_future(greeting)
     await asyncio.sleep(0)
     conn.data_received(answers)
     run_id = await task
@@ -60,6 +63,17 @@ async def test_a_replica_is_refused() -> None:
     with pytest.raises(Trouble) as raised:
         await said(b"+OK\r\n" + SERVER + REPLICA + bulk(b"sha"))
     assert raised.value.kind is Kind.REPLICA
+
+
+@pytest.mark.parametrize("mode", [b"redis_mode", b"server_mode"])
+async def test_a_node_of_a_cluster_is_refused_unless_that_is_what_we_came_for(mode: bytes) -> None:
+    """Most users' logs are elsewhere; which URL it should have been is said."""
+    server = bulk(b"# Server\r\n" + mode + b":cluster\r\nrun_id:abc123\r\n")
+    with pytest.raises(Trouble, match=r"redis\+cluster://") as raised:
+        await said(b"+OK\r\n" + server + PRIMARY + bulk(b"sha"))
+    assert raised.value.kind is Kind.CLUSTER
+    _, run_id = await said(b"+OK\r\n" + server + PRIMARY + bulk(b"sha"), sharded=True)
+    assert run_id == b"abc123"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,22 @@ async def test_calls_of_one_tick_leave_in_one_write() -> None:
     assert sent(conn)[0] == [b"EVALSHA", b"f" * 40, b"1", b"key", b"0"]
 
 
+async def test_asking_stands_before_the_one_call_it_is_for() -> None:
+    """And its answer is nobody's; also when the script was forgotten and the call is repeated."""
+    conn = connection()
+    scripts = runner(conn)
+    got: list[object] = []
+    scripts.run(call(0), got.append)
+    scripts.run(call(1), got.append, asking=True)
+    await turn()
+    assert [command[0] for command in sent(conn)] == [b"EVALSHA", b"ASKING", b"EVALSHA"]
+    conn.data_received(b"+zero\r\n+OK\r\n-NOSCRIPT No matching script.\r\n")
+    await turn()
+    assert [command[0] for command in sent(conn)[3:]] == [b"SCRIPT", b"ASKING", b"EVALSHA"]
+    conn.data_received(b"+sha\r\n+OK\r\n+one\r\n")
+    assert got == ["zero", "one"] or got == [b"zero", b"one"]
+
+
 async def test_no_more_than_the_bound_is_under_way() -> None:
     """Beyond `max_outstanding` calls wait in order; beyond `max_queued` they are refused, and no bound is exceeded."""
     conn = connection()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tidings.errors import InvalidSetting
 from tidings.redis_url import RedisUrl
 from tidings_gateway.bus.endpoint import Endpoint, endpoint_of
 from tidings_gateway.bus.sentinel import Sentinels
@@ -40,9 +39,8 @@ class OneServer:
 
 
 def locator_of(url: RedisUrl, *, timeout_ms: float) -> Locator:
-    """Raises `InvalidSetting` for a Cluster and for certificate files that cannot be read."""
-    if url.kind == "cluster":
-        raise InvalidSetting("TIDINGS_REDIS_URL", "(not shown)", "names a Cluster; a gateway cannot listen to one yet")
+    """Raises `InvalidSetting` for certificate files that cannot be read."""
+    assert url.kind != "cluster", "whose primaries are many"
     if url.kind == "sentinel":
         return Sentinels(url, timeout_ms=timeout_ms)
     return OneServer(endpoint_of(url))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_nobody_knows_the_service(make: Make, sentinels: Sentinels, prefix: str)
     assert (caught.value.code, caught.value.retryable, caught.value.outcome_unknown) == ("unavailable", True, False)
 
 
-@pytest.mark.parametrize("kind", [Publisher, AsyncPublisher])
+@pytest.mark.parametrize("kind", [Publisher, pytest.param(AsyncPublisher, marks=pytest.mark.full)])
 async def test_a_failover_while_publishing(kind: Any, sentinels: Sentinels, prefix: str) -> None:
     """Every event that was acknowledged with its replica is in the new primary's log, once, and in order."""
     await asyncio.to_thread(sentinels.wait_replicating)
@@ -80,7 +80,7 @@ async def test_a_failover_while_publishing(kind: Any, sentinels: Sentinels, pref
     await close(publisher)
 
 
-@pytest.mark.parametrize("kind", [Publisher, AsyncPublisher])
+@pytest.mark.parametrize("kind", [pytest.param(Publisher, marks=pytest.mark.full), AsyncPublisher])
 async def test_a_primary_that_dies(kind: Any, prefix: str) -> None:
     """kill -9: those who publish wait for the next one, within their deadline. Without the replica's confirmation an
     acknowledged event may be lost; then no position of that time can be continued."""
@@ -88,7 +88,9 @@ async def test_a_primary_that_dies(kind: Any, prefix: str) -> None:
     publisher = kind(sentinels.url, prefix=prefix, log_max_events=50_000, deadline_s=10)
     try:
         hammer = Hammer(publisher, USERS)
-        before = {user: log_of(sentinels, prefix, user).read(None).top for user in USERS}
+        # As a gateway reads: from then on the log knows which primary it was last read from.
+        logs = {user: RealLog(sentinels.primary, prefix, user, failover="resync") for user in USERS}
+        before = {user: log.read(None).top for user, log in logs.items()}
         old = sentinels.primary
 
         def die() -> None:
@@ -105,10 +107,10 @@ async def test_a_primary_that_dies(kind: Any, prefix: str) -> None:
         await asyncio.to_thread(sentinels.close)
 
 
-def test_what_the_new_primary_never_had(make: Make, prefix: str) -> None:
+def test_what_the_new_primary_never_had(prefix: str) -> None:
     """Acknowledged while the link to the replica was dead, and lost with the primary: the position a page was given
     then is refused afterwards, although every number fits. With `min_replicas` it was never acknowledged."""
-    with Sentinels(linked=True) as sentinels, make(sentinels.url, prefix=prefix, deadline_s=6) as publisher:
+    with Sentinels(linked=True) as sentinels, Publisher(sentinels.url, prefix=prefix, deadline_s=6) as publisher:
         publisher.publish("ann", "a", 1, min_replicas=1)
         position = publisher.position("ann")
         assert sentinels.data.link is not None
@@ -123,7 +125,7 @@ def test_what_the_new_primary_never_had(make: Make, prefix: str) -> None:
         assert publisher.position("ann") == log.top.decode()
         start = time.monotonic()
         with pytest.raises(PublishError) as caught:
-            make(sentinels.url, prefix=prefix, deadline_s=0.6).publish("ann", "a", 4, min_replicas=1)
+            Publisher(sentinels.url, prefix=prefix, deadline_s=0.6).publish("ann", "a", 4, min_replicas=1)
         assert time.monotonic() - start < 1.2
         assert (caught.value.code, caught.value.outcome_unknown) == ("unreplicated", True)
 
@@ -140,12 +142,17 @@ def test_demoted_in_place(make: Make, prefix: str) -> None:
             "ephemeral": partial(publisher.publish, "ann", "a", 2, ephemeral=True),
             "position": partial(publisher.position, "ann"),
         }
-        for what, attempt in attempts.items():
-            with pytest.raises(PublishError) as caught:
-                attempt()
-            assert (what, caught.value.code, caught.value.outcome_unknown) == (what, "read_only", False)
         servers.wait_online()
+        for attempt in attempts.values():
+            # A machine that stands still may turn one into a timeout; none is ever a success.
+            until_sync(lambda: _error_of(attempt) == ("read_only", False), 10, "the error says read_only")  # noqa: B023
         servers.promote(old)
         until_sync(lambda: old.cli("ROLE")[0] == b"master", 5, "the old one is primary again")
         for attempt in attempts.values():
             assert attempt()
+
+
+def _error_of(attempt: Callable[[], object]) -> tuple[str, bool]:
+    with pytest.raises(PublishError) as caught:
+        attempt()
+    return caught.value.code, caught.value.outcome_unknown

@@ -117,7 +117,7 @@ SHOWN = "document.dispatchEvent(new Event('visibilitychange'))"
 
 async def test_shown_again(stage: Stage, page: Page) -> None:
     """The network goes away without a word while nobody looks. A page that is shown again asks the gateway, and has
-    another connection long before 30 s of silence are over; a gateway that is there answers (B51)."""
+    another connection long before 30 s of silence are over; one that is there answers (gbasin/agentboard PR #65)."""
     answers: list[str | bytes] = []
 
     def listen(socket: WebSocket) -> None:
@@ -143,7 +143,7 @@ async def test_shown_again(stage: Stage, page: Page) -> None:
 
 async def test_into_the_browser_s_cache_and_back(stage: Stage, page: Page) -> None:
     """Left for another page and come back to: out of the browser's cache, as it was, with one new connection, and what
-    it missed, once (B51)."""
+    it missed, once (reflex-dev/reflex PR #3540)."""
     async with Counter(stage, "back") as counter, Counter(stage, "elsewhere") as other:
         await counter.open(page)
         await page.evaluate("mark = 'the same page'")

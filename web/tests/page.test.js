@@ -68,7 +68,7 @@ async function welcome() {
   await time.settle();
 }
 
-test("Hidden for ten minutes, its timers run once a minute: as long as the gateway is heard, nothing is closed and nothing asked (B50).", async () => {
+test("Hidden for ten minutes, its timers run once a minute: as long as the gateway is heard, nothing is closed and nothing asked (SignalR/SignalR #4536).", async () => {
   const tidings = await live();
   document.visibilityState = "hidden";
   tell(document, "visibilitychange");
@@ -90,7 +90,7 @@ for (const [what, happen] of /** @type {Array<[string, () => void]>} */ ([
   ["thaws", () => tell(document, "resume")],
   ["is online again", () => tell(window, "online")],
 ])) {
-  test(`A page that ${what} on a dead path finds out, and has another socket within 5 s (B51).`, async () => {
+  test(`A page that ${what} on a dead path finds out, and has another socket within 5 s (eclipse-theia/theia #9298).`, async () => {
     const tidings = await live();
     await time.pass(10_000);
     happen();
@@ -139,7 +139,7 @@ test("Online again while waiting: the retry comes within the first window.", asy
   assert.equal(made.length, before + 1);
 });
 
-test("Into the browser's cache it takes no socket; back from there it has one new one, at once, from its position (B51).", async () => {
+test("Into the browser's cache it takes no socket; back from there it has one new one, at once, from its position (reflex-dev/reflex PR #3540).", async () => {
   /** @type {import("../tidings.js").Status[]} */
   const told = [];
   const tidings = await live({ onstate: (status) => told.push(status) });
@@ -197,7 +197,7 @@ for (const [how, end] of /** @type {Array<[string, (tidings: Tidings) => void]>}
   });
 }
 
-test("A token that ends later than a timer can count, has ended, or says nothing of it: no token is asked for because of it (B52).", async () => {
+test("A token that ends later than a timer can count, has ended, or says nothing of it: no token is asked for because of it (feathersjs/feathers #1546).", async () => {
   for (const expires_in_ms of [60 * 86_400_000, 25 * 86_400_000, 2 ** 31 - 1, 2 ** 31, 65_000, 0, -1, null]) {
     let asked = 0;
     const tidings = await live({ token: () => `t${(asked += 1)}` });
@@ -211,7 +211,7 @@ test("A token that ends later than a timer can count, has ended, or says nothing
   }
 });
 
-test("Refused tokens are asked for anew with backoff, one at a time, and after three in a row it stops and says so (B52).", async () => {
+test("Refused tokens are asked for anew with backoff, one at a time, and after three in a row it stops and says so (AntaresSimulatorTeam/AntaREST #604).", async () => {
   /** @type {string[]} */
   const errors = [];
   let asked = 0;

@@ -113,7 +113,7 @@ test("A token that is no string, or none at all because the function fails, is r
   assert.equal(made.length, 1);
 });
 
-test("Refused for a minute, each time told by an error and a close: one chain of attempts, never two in flight (B48).", async () => {
+test("Refused for a minute, each time told by an error and a close: one chain of attempts, never two in flight (lukeed/sockette #46).", async () => {
   client();
   await time.settle();
   let attempts = 0;

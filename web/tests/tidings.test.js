@@ -321,11 +321,16 @@ test("A question that is answered when the client is through, or closed, is told
 
 test("A client that was connected before asks nobody why: a retry must not become two requests.", async () => {
   const asked = mock.method(globalThis, "fetch", () => Promise.reject(new Error()));
-  await live();
-  made[0].ends(1006);
-  await time.pass(2_000, 10);
-  made[1].ends(1006);
-  await time.settle();
+  for (const code of [1006, 1012]) {
+    const tidings = await live();
+    const before = made.length;
+    made.at(-1)?.ends(code);
+    await time.pass(3_000, 10);
+    assert.equal(made.length, before + 1);
+    made.at(-1)?.ends(1006);
+    await time.settle();
+    tidings.close();
+  }
   assert.equal(asked.mock.callCount(), 0);
 });
 

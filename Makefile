@@ -47,6 +47,7 @@ setup: programs $(READY) $(JS_READY) ## everything the other targets need (they 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Tidings needs Python 3.11 or newer with venv (on Debian: apt-get install python3-venv)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Tidings and what its tests need into $(VENV): half a minute to two, the first time only."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' --group test
 	@touch $@
@@ -78,7 +79,8 @@ format: $(READY) ## put the code in its format and mend what the linter can
 	$(BIN)/ruff format --quiet
 
 .PHONY: test
-test: setup check ## check, then all tests but the long versions
+test: setup check ## check, then all tests but the long versions (about 6 minutes on 2 cores)
+	@echo "All tests but the long ones: about 6 minutes on 2 cores."
 	$(NODE_TEST)
 	$(PYTEST) -n $(WORKERS) -m 'not full'
 
@@ -104,7 +106,7 @@ dev: $(READY) ## a gateway with its own Valkey, a token and a line to try it wit
 	$(BIN)/tidings dev
 
 .PHONY: demo
-demo: $(READY) ## two gateways, a worker and a page to watch a job in
+demo: $(READY) ## a page to start jobs in, and to break what it stands on: network, gateways, Redis
 	$(BIN)/tidings demo
 
 .PHONY: constraints

@@ -354,14 +354,29 @@ class TestDev:
         assert "Traceback" not in started.text
 
     def test_a_taken_port_is_passed_over(self, program: Callable[..., Program]) -> None:
-        """Two projects on one machine are normal; what is printed is the port in use."""
+        """Two projects on one machine are normal; what is printed is the port in use, and that it is another: a page
+        made for the wanted one would talk to somebody else."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             started = program("dev", "--port", str(port))
             chosen = started.wait_for(r"listening on http://127\.0\.0\.1:(\d+)")[1]
             assert int(chosen) > port
             assert f"http://127.0.0.1:{chosen}/tidings.js" in started.text
+            assert f"Port {port} is taken, so this is on {chosen}." in started.text
             started.end()
+
+    def test_it_says_which_secrets_are_made_up(self, program: Callable[..., Program]) -> None:
+        """And that they change at every start; one that was set is not called made up."""
+        started = program("dev", "--port", "0")
+        started.wait_for("listening on")
+        assert "TIDINGS_JWT_SECRET and TIDINGS_API_KEY are made up, anew at every start" in started.text
+        assert "is taken" not in started.text
+        started.end()
+        started = program("dev", "--port", "0", TIDINGS_JWT_SECRET="s" * 32)
+        started.wait_for("listening on")
+        assert "TIDINGS_API_KEY is made up" in started.text
+        assert "TIDINGS_JWT_SECRET" not in started.text
+        started.end()
 
     def test_data_is_kept_where_asked(self, program: Callable[..., Program], tmp_path: Path) -> None:
         """With --data the events of yesterday are there today; without it nothing is left behind."""

@@ -15,9 +15,6 @@ import click
 if TYPE_CHECKING:
     from tidings_gateway.settings import Settings
 
-if TYPE_CHECKING:
-    pass
-
 PORTS_TRIED = 20
 TOKEN_TTL_S = 86_400
 """A day of development without a new token."""
@@ -30,9 +27,12 @@ TOKEN_TTL_S = 86_400
 @click.option("--data", "directory", type=click.Path(path_type=Path, file_okay=False), help="Keep the events here.")
 @click.option("--user", default="anna", show_default=True, help="Whom the printed token is for.")
 def dev(port: int, directory: Path | None, user: str) -> int:
-    """A gateway with a Valkey of its own and made-up secrets, for pages on this machine only.
+    """A gateway with a Valkey of its own, for pages on this machine only.
 
-    Nothing needs to be set; a Redis or secrets in the environment are used instead of our own.
+    Nothing needs to be set. TIDINGS_JWT_SECRET and TIDINGS_API_KEY are made up when they are not, anew at every start, so
+    that a token or key of yesterday is refused; a Redis or secrets in the environment are used instead. Every other
+    setting counts as it does for `tidings serve`: a token of your own backend that has an `aud`, for one, is refused
+    unless TIDINGS_JWT_AUDIENCE names it.
     """
     from tidings.log.names import check_user
     from tidings_gateway.app import run
@@ -48,9 +48,12 @@ def dev(port: int, directory: Path | None, user: str) -> int:
             environ["TIDINGS_REDIS_URL"] = stack.enter_context(EmbeddedValkey(directory)).url
         elif directory is not None:
             raise click.UsageError("--data is for our own Valkey, and TIDINGS_REDIS_URL names another")
-        for name in ("TIDINGS_JWT_SECRET", "TIDINGS_API_KEY"):
-            if name not in environ and f"{name}_FILE" not in environ:
-                environ[name] = secrets.token_urlsafe(32)
+        made_up = [
+            name
+            for name in ("TIDINGS_JWT_SECRET", "TIDINGS_API_KEY")
+            if name not in environ and f"{name}_FILE" not in environ
+        ]
+        environ |= {name: secrets.token_urlsafe(32) for name in made_up}
         environ.setdefault("TIDINGS_ALLOWED_ORIGINS", "localhost")
         # A developer who presses Ctrl-C has no load balancer to wait for.
         environ.setdefault("TIDINGS_DRAIN_GRACE_MS", "0")
@@ -62,15 +65,19 @@ def dev(port: int, directory: Path | None, user: str) -> int:
         environ.setdefault("TIDINGS_LOG_FORMAT", "text")
         settings = load_settings(environ)
         setup_logging(settings.log_level, settings.log_format)
-        click.echo(_greeting(settings, environ, user))
+        click.echo(_greeting(settings, environ, user, made_up))
         return run(settings)
 
 
 def free_port_from(port: int) -> int:
-    """`port` if it is free, else the next one that is. Raises `click.ClickException`."""
+    """`port` if it is free, else the next one that is, which is said on standard error: a page or a script made for
+    the wanted one would talk to somebody else. 0: any. Raises `click.ClickException`."""
     if port == 0:
         return _first_free([0])
-    return _first_free(range(port, min(port + PORTS_TRIED, 65536)))
+    free = _first_free(range(port, min(port + PORTS_TRIED, 65536)))
+    if free != port:
+        click.echo(f"Port {port} is taken, so this is on {free}. (--port PORT asks for another.)", err=True)
+    return free
 
 
 def _first_free(ports: Iterable[int]) -> int:
@@ -85,7 +92,7 @@ def _first_free(ports: Iterable[int]) -> int:
     raise click.ClickException("no free port was found; give another with --port")
 
 
-def _greeting(settings: Settings, environ: dict[str, str], user: str) -> str:
+def _greeting(settings: Settings, environ: dict[str, str], user: str, made_up: list[str]) -> str:
     from tidings.settings import first_secret
     from tidings.tokens import mint_token
 
@@ -95,7 +102,8 @@ def _greeting(settings: Settings, environ: dict[str, str], user: str) -> str:
     # The password in the URL of somebody's own Redis is not ours to print.
     redis_url = settings.redis_url if "@" not in settings.redis_url else "redis://…"
     return f"""\
-Tidings for development: made-up secrets, pages of this machine only. Ctrl-C ends it.
+Tidings for development, for pages of this machine only. Ctrl-C ends it.
+{_about_secrets(made_up)}
 
 1. A page. Put this into any page on localhost:
 
@@ -116,3 +124,13 @@ Tidings for development: made-up secrets, pages of this machine only. Ctrl-C end
    from tidings import Publisher
    Publisher("{redis_url}").publish("{user}", "job.complete", {{"id": 7}})
 """
+
+
+def _about_secrets(made_up: list[str]) -> str:
+    if not made_up:
+        return "Its secrets are those of your environment."
+    is_are, it = ("is", "it") if len(made_up) == 1 else ("are", "them")
+    return (
+        f"{' and '.join(made_up)} {is_are} made up, anew at every start: what is printed below works until then.\n"
+        f"Export {it} (32 bytes or more), and tokens and keys keep working."
+    )

@@ -29,8 +29,8 @@ TOKEN_TTL_S = 86_400
 def dev(port: int, directory: Path | None, user: str) -> int:
     """A gateway with a Valkey of its own, for pages on this machine only.
 
-    Nothing needs to be set. TIDINGS_JWT_SECRET and TIDINGS_API_KEY are made up when they are not, anew at every start, so
-    that a token or key of yesterday is refused; a Redis or secrets in the environment are used instead. Every other
+    Nothing needs to be set. TIDINGS_JWT_SECRET and TIDINGS_API_KEY are made up when they are not, anew at every start,
+    so that a token or key of yesterday is refused; a Redis or secrets in the environment are used instead. Every other
     setting counts as it does for `tidings serve`: a token of your own backend that has an `aud`, for one, is refused
     unless TIDINGS_JWT_AUDIENCE names it.
     """

@@ -128,7 +128,7 @@ async def test_slots_move_under_a_publisher(cluster: Cluster, prefix: str, way: 
                 except PublishError as error:
                     if error.outcome_unknown:
                         unknown.append(number)
-                await asyncio.sleep(0.015)
+                await asyncio.sleep(0.015)  # time: a pace at which a slot still moves between two events
 
         publishing = asyncio.create_task(publish())
         try:

@@ -28,7 +28,7 @@ async def cut_links(cluster: Cluster) -> None:
     for _ in range(3):
         for node in cluster.primaries:
             node.cli("CLIENT", "KILL", "TYPE", "pubsub")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # time: shorter than a link and all its channels need
 
 
 async def move(cluster: Cluster) -> None:

@@ -18,10 +18,10 @@ OTHER: Final = "other"
 TRANSPORTS: Final = ("websocket",)
 KINDS: Final = ("durable", "ephemeral")
 _TROUBLES: Final = (
-    "refused unreachable tls silent deaf closed credentials permission replica moved sentinel loading busy full "
-    "answered"
+    "refused unreachable tls silent deaf closed credentials permission replica moved sentinel cluster loading busy "
+    "full answered"
 )
-TROUBLES: Final = (*_TROUBLES.split(), "moved", "sentinel", "cluster", "fault", "stopped", OTHER)
+TROUBLES: Final = (*_TROUBLES.split(), "fault", "stopped", OTHER)
 """The kinds of `bus.trouble`, which is a storey above; a test holds them equal."""
 PUBLISH_ERRORS: Final = tuple(dict.fromkeys(("deadline", "store_error", *(fault.code for fault in FAULTS.values()))))
 RESYNC_REASONS: Final = tuple(reason.value for reason in ResyncReason)

@@ -84,6 +84,8 @@ class ClusterBus:
         """Every wanted channel, and where it was subscribed; None: nobody is known to serve its slot."""
         self._homeless = 0
         self._bounces: Counter[int] = Counter()
+        self._named: dict[Address, None] = {}
+        """Who was named as a new owner since the last look, and so knows more than others."""
         self._next_generation = partial(next, itertools.count(1))
         self._speaking: Member | None = None
         """Whose record is being handed on."""
@@ -275,6 +277,8 @@ class ClusterBus:
                 owner = parse_redirect(error, member.address).address
             except ValueError:
                 log.warning("Redis at %s said where a slot is in words nobody understands", member.address)
+        if owner is not None:
+            self._named[owner] = None
         if self._slots.owner(slot) in (member.address, None):
             self._slots.move(slot, None if owner == member.address else owner)
 
@@ -315,8 +319,9 @@ class ClusterBus:
                 self._doubted.set()
 
     async def _look(self) -> None:
-        up = [address for address, member in self._members.items() if member.primary.up]
-        found = await self._topology.ask(first=up)
+        named, self._named = self._named, {}
+        up = (address for address, member in self._members.items() if member.primary.up)
+        found = await self._topology.ask(first=(*named, *up))
         self._map_trouble = None
         self._told = ""
         self._bounces.clear()

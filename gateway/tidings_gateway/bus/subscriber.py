@@ -22,7 +22,7 @@ class BusListener(Protocol):
     def record_received(self, channel: bytes, payload: bytes) -> None: ...
     def channel_on(self, channel: bytes, generation: int) -> None:
         """The channel is subscribed, confirmed by Redis: from now on every record published on it is heard, until
-        `channel_off` or `link_lost`. A later confirmation has a greater generation."""
+        `channel_off` or `link_lost`. A later confirmation has another generation."""
         ...
 
     def channel_off(self, channel: bytes) -> None:

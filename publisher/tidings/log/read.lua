@@ -23,6 +23,7 @@ local new_epoch, meta_ttl_s, failover = ARGV[7], tonumber(ARGV[8]), ARGV[9]
 
 -- What a frame on the wire adds to a body at most: position, member names, WebSocket header.
 local FRAME_BYTES = 112
+local NOT_HERE_YET = 'TRYAGAIN the log may still be with the old owner of the slot'
 -- XRANGE goes in chunks that grow, so that a page of large bodies never loads megabytes to give 128 KiB.
 local FIRST_CHUNK, LAST_CHUNK = 4, 32
 
@@ -112,7 +113,7 @@ if at_epoch ~= '' then
     s, _, before = entry(got[1])
   elseif ARGV[11] == 'asked' then
     -- Expired, or not moved yet: it is `trimmed` only if the next read finds it missing as well.
-    return redis.error_reply('TRYAGAIN the log may still be with the old owner of the slot')
+    return redis.error_reply(NOT_HERE_YET)
   end
   if s ~= at_seq + 1 then
     return {top, top, 'trimmed', seq - at_seq, {}}
@@ -128,6 +129,9 @@ elseif last > 0 and seq > 0 then
     s, _, before = entry(got[1])
   end
   if not s then
+    if ARGV[11] == 'asked' then
+      return redis.error_reply(NOT_HERE_YET)
+    end
     return {top, top, '', -1, {}}
   end
   at_seq, at_tag = s - 1, before

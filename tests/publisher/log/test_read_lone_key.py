@@ -11,8 +11,8 @@ from tidings.log.eventlog import parse_page, read_command
 from tidings.log.page import Page, ResyncReason
 
 
-def read(log: RealLog, position: bytes | None, *, asked: bool) -> Page:
-    command = read_command(log.names, log.user, position, new_epoch="Unused00", lone_key=True, asked=asked)
+def read(log: RealLog, position: bytes | None, *, asked: bool, last: int = 0) -> Page:
+    command = read_command(log.names, log.user, position, new_epoch="Unused00", last=last, lone_key=True, asked=asked)
     assert len(command.keys) == 1
     return parse_page(log.run(command))
 
@@ -34,4 +34,7 @@ def test_a_log_that_may_not_have_come_yet_is_not_called_trimmed(own: ValkeyProce
     assert read(log, at[1], asked=False).reason is ResyncReason.TRIMMED
     with pytest.raises(redis.exceptions.TryAgainError):
         read(log, at[1], asked=True)
+    with pytest.raises(redis.exceptions.TryAgainError):
+        read(log, None, asked=True, last=2)
+    assert read(log, None, asked=False, last=2).entries == ()
     assert read(log, at[3], asked=True).reason is None

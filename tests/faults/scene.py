@@ -179,7 +179,7 @@ class Scene:
         async def says() -> bool:
             return (await self.http.get("/readyz")).status_code == status
 
-        await until(says, deadline_s, f"/readyz says {status}", every_s=0.02)  # type: ignore[arg-type]
+        await until(says, deadline_s, f"/readyz says {status}", every_s=0.02)
 
     # The end
 

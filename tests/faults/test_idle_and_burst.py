@@ -146,7 +146,7 @@ async def test_more_pages_than_there_is_room_for(valkey: ValkeyProcess, prefix: 
             except (AssertionError, Ended):
                 return False
 
-        await until(let_in, 15, "there is room again", every_s=0.05)  # type: ignore[arg-type]
+        await until(let_in, 15, "there is room again", every_s=0.05)
 
 
 async def _refused(url: str) -> str:

@@ -1,4 +1,4 @@
-"""The load test's users against `client_traces.json`, which is for every client: the README beside it tells the format."""
+"""The load test's users against `client_traces.json`: the README beside it tells the format."""
 
 from __future__ import annotations
 

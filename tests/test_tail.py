@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster import Cluster
 from tests.support.fakes import Desk, entry, page, position
 from tests.support.ports import free_port
 from tests.support.sources import ROOT
@@ -159,6 +160,18 @@ def test_it_outlives_its_redis(prefix: str, tmp_path: Path) -> None:
         until_sync(lambda: tail.lines[-1]["type"] == "resync", 20)
         assert tail.lines[-1]["reason"] == "epoch"
         assert tail.end() == 0
+
+
+def test_in_a_cluster(prefix: str, tmp_path: Path, cli: Cli) -> None:
+    """A user's log lives in one slot; tail and explain find it through any node."""
+    with Cluster() as cluster, Publisher(cluster.url, prefix=prefix) as publisher:
+        first = publisher.publish("ann", "n", 1).position
+        with tailing(tmp_path, cluster.url, prefix, "ann", "--last", "1") as tail:
+            assert tail.until(1) == [1]
+            publisher.publish("ann", "n", 2)
+            assert tail.until(2) == [1, 2]
+            assert tail.end() == 0
+        assert "1 event came after it" in cli(cluster.url, "explain", str(first), "--user", "ann")[1]
 
 
 def test_a_reader_that_stops_and_reads_on(valkey: ValkeyProcess, prefix: str, tmp_path: Path) -> None:

@@ -12,28 +12,29 @@ import queue
 import random
 import threading
 from collections.abc import Callable
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from tidings.errors import StoreUnavailable, TidingsError
 from tidings.log.names import Names
-from tidings_gateway.app import bus_limits, failover
-from tidings_gateway.bus.bus import Bus
+from tidings_gateway.app import bus_kind, bus_limits, failover
 from tidings_gateway.core.feed import Feed
 from tidings_gateway.core.frames import Frame
 from tidings_gateway.hub import Hub
 from tidings_gateway.session import Limits, Session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from tidings.log.page import Page
+    from tidings_gateway.bus.bus import Bus
+    from tidings_gateway.bus.cluster import ClusterBus
     from tidings_gateway.settings import Settings
 
 HIGH_WATER_BYTES: Final = 65_536
 """Lines that wait for who reads our output. Above it, events stay in the log until there is room."""
 FLUSH_S: Final = 1.0
 """At the end: how long what is waiting may take."""
+
+RETRY_S: Final = 0.02
+"""Between two questions to a store that is not reached yet."""
 
 _RESYNC: Final = b'{"type":"resync"'
 
@@ -172,29 +173,26 @@ async def follow(
 
 
 async def read_page(settings: Settings, user: str, position: bytes | None) -> Page:
-    """What the log says to a position, without entries. Raises `StoreUnavailable`."""
-    async with _reached(settings) as bus:
-        return await bus.read(user, position, limit=0)
-
-
-@asynccontextmanager
-async def _reached(settings: Settings) -> AsyncIterator[Bus]:
+    """What the log says to a position, without entries. Raises `StoreUnavailable` when nobody answers in time."""
     bus = _bus(settings, Hub(Names(settings.prefix), max_event_bytes=1, page_events=1, page_bytes=1))
+    loop = asyncio.get_running_loop()
+    gives_up = loop.time() + 2 * settings.redis_timeout_ms / 1000
     await bus.start()
     try:
-        try:
-            async with asyncio.timeout(2 * settings.redis_timeout_ms / 1000):
-                while not bus.up:  # noqa: ASYNC110 - a plain field
-                    await asyncio.sleep(0.005)
-        except TimeoutError:
-            raise StoreUnavailable(bus.why_down) from None
-        yield bus
+        while True:
+            # Asked again, not only until a link is up: of a Cluster's links, it takes the one to this user's primary.
+            try:
+                return await bus.read(user, position, limit=0)
+            except StoreUnavailable:
+                if loop.time() >= gives_up:
+                    raise
+            await asyncio.sleep(RETRY_S)
     finally:
         await bus.close()
 
 
-def _bus(settings: Settings, hub: Hub) -> Bus:
-    return Bus(
+def _bus(settings: Settings, hub: Hub) -> Bus | ClusterBus:
+    return bus_kind(settings)(
         settings.redis_url,
         Names(settings.prefix),
         hub,

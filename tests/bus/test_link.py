@@ -143,6 +143,24 @@ async def test_while_bytes_come_in_it_is_we_who_are_slow() -> None:
     assert PATIENCE * 4000 <= lasted <= PATIENCE * 4000 + 2300
 
 
+async def test_answers_that_wait_with_us_are_no_silence() -> None:
+    """Thousands of answers have come and this process hands them on slowly: nobody is judged by what may be among them,
+    however long it takes; once they are through, what is still missing is."""
+    room = Room()
+    await room.run(500)
+    room.link._sing()
+    await turn(2)
+    begun = room.clock.ms
+    room.pubsub._between_turns = True
+    room.commands._between_turns = True
+    await room.run(2 * PATIENCE * 4000, answer=False, hear=False)
+    assert room.why() is None
+    assert room.clock.ms - begun > PATIENCE * 4000
+    room.commands._between_turns = False
+    await room.run(200, answer=False, hear=False)
+    assert room.why() is Kind.SILENT
+
+
 async def test_a_tick_that_comes_late_judges_nothing() -> None:
     """This process stood still: whatever the clocks say, the answers may be in the sockets. The next tick judges."""
     room = Room()

@@ -260,6 +260,10 @@ class Link:
     def _overdue(self, since_ms: float | None, connection: RespConnection, timeout_ms: float, now_ms: float) -> bool:
         if since_ms is None or now_ms - since_ms <= timeout_ms:
             return False
+        if connection.behind:
+            # The answer may have come and wait behind thousands of others, which this process is slow to hand on. A new
+            # link would make it begin anew, with all of them, and end in the same way.
+            return False
         return now_ms - connection.last_received_ms > timeout_ms or now_ms - since_ms > PATIENCE * timeout_ms
 
     def _sing(self) -> None:

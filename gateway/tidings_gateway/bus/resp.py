@@ -127,6 +127,11 @@ class RespConnection(asyncio.Protocol):
 
     # Receiving
 
+    @property
+    def behind(self) -> bool:
+        """Whether replies that came wait here to be handed on, and more of them in the kernel perhaps."""
+        return self._between_turns
+
     def listen(self, receive: Callable[[Any], None]) -> None:
         """From here on every reply goes to `receive`, as messages of a subscribed connection do."""
         assert not self._waiting, "replies are still due"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Locator, Page, Route, expect
@@ -86,14 +87,14 @@ async def test_a_resync_is_explained_until_it_is_no_longer_the_last(page: Page, 
     await expect(page.locator("#tour")).to_have_text("2 of 6 seen")
 
 
-async def test_the_end_of_the_demo_is_not_shown_as_a_fault_of_the_page(page: Page, demo: DemoProcess) -> None:
-    """After Ctrl-C: the page says that the demo itself is gone, what to do, and that its count is the last one. The
-    last test of this file, since it ends the demo."""
-    await open_page(page, demo.url)
-    demo.interrupt()
-    await expect(page.locator("#state")).to_have_text("The demo has ended", timeout=30_000)
-    await expect(page.locator("#state-words")).to_contain_text("start the demo again")
-    await expect(page.locator("#verdict")).to_contain_text("The demo has ended")
-    await expect(page.locator("#gateways .chip").first).to_have_text("down")
-    await page.locator("#burst").click()
-    await expect(outcome(page, "burst")).to_contain_text("Is the demo still running?")
+async def test_the_end_of_the_demo_is_not_shown_as_a_fault_of_the_page(page: Page, tmp_path: Path) -> None:
+    """After Ctrl-C: the page says that the demo itself is gone, what to do, and that its count is the last one."""
+    with DemoProcess(tmp_path) as demo:
+        await open_page(page, demo.url)
+        demo.interrupt()
+        await expect(page.locator("#state")).to_have_text("The demo has ended", timeout=30_000)
+        await expect(page.locator("#state-words")).to_contain_text("start the demo again")
+        await expect(page.locator("#verdict")).to_contain_text("The demo has ended")
+        await expect(page.locator("#gateways .chip").first).to_have_text("down")
+        await page.locator("#burst").click()
+        await expect(outcome(page, "burst")).to_contain_text("Is the demo still running?")

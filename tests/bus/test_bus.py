@@ -75,6 +75,22 @@ async def test_reads_of_one_tick_all_succeed(valkey: ValkeyProcess, prefix: str)
         assert {info["db"] for info in ours.values()} == {"0"}
 
 
+async def test_reads_of_one_tick_are_one_pipeline_on_the_wire(valkey: ValkeyProcess, prefix: str) -> None:
+    """What 60 users ask for in one tick reaches Redis' socket together, not one by one."""
+    arrived: list[bytes] = []
+
+    class Recorder(FaultProxy):
+        def note(self, data: bytes) -> None:
+            arrived.append(data)
+
+    async with Recorder(valkey.port) as proxy, running(proxy.url, prefix, limits=STEADY) as bus:
+        arrived.clear()
+        await asyncio.gather(*[bus.read(f"u{n}", None) for n in range(60)])
+    reads = [chunk.count(b"}:meta") for chunk in arrived if b"}:meta" in chunk]
+    assert sum(reads) == 60
+    assert len(reads) <= 3, "a pipeline may be cut by the sockets in between, where a read buffer ends"
+
+
 async def test_too_many_reads_are_refused_not_kept(valkey: ValkeyProcess, prefix: str) -> None:
     """Beyond the bounds a read fails at once, saying when to come back; those inside are answered."""
     async with running(valkey.url, prefix, limits=replace(STEADY, reads_outstanding=2, reads_queued=5)) as bus:

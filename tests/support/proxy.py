@@ -106,6 +106,9 @@ class FaultProxy:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def note(self, data: bytes) -> None:
+        """What came from a client, as it came. For a test to look at."""
+
     # Faults
 
     def delay(self, ms: float, way: Way = "both") -> None:
@@ -221,6 +224,8 @@ class Pump:
                 self.changed.clear()
                 await self.changed.wait()
             data = await self.reader.read(CHUNK)
+            if self.flow is self.link.proxy._up:
+                self.link.proxy.note(data)
             self.waiting.append((loop.time() + self.flow.delay_s, data))
             self.buffered += len(data)
             self.changed.set()

@@ -121,6 +121,8 @@ class Cluster:
                 source.cli("CLUSTER", "SETSLOT", slot, "NODE", to.id)
                 break
             except redis.ResponseError as error:
+                if "only with masters" in str(error):  # it gave away its last slot and, told so, follows the new owner
+                    break
                 if "keys" not in str(error):  # one was written in between
                     raise
         self._settle(slot, to)

@@ -33,6 +33,14 @@ DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 QUICK = {"TIDINGS_REDIS_TIMEOUT_MS": "600", "TIDINGS_CANARY_INTERVAL_MS": "200", "TIDINGS_CANARY_TIMEOUT_MS": "600"}
 """A gateway that looks ten times as often: for tests that need a silence noticed, and are not about how soon."""
 
+PATIENT = {
+    "TIDINGS_REDIS_TIMEOUT_MS": "60000",
+    "TIDINGS_CANARY_TIMEOUT_MS": "60000",
+    "TIDINGS_STORE_WAIT_MS": "60000",
+    "TIDINGS_HELLO_TIMEOUT_MS": "60000",
+}
+"""A gateway that never takes a busy machine for a dead Redis: for tests in which its link must stay."""
+
 ENV = {
     **FAST_DRAIN,
     "TIDINGS_READY_REDIS": "always",

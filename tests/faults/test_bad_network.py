@@ -20,7 +20,7 @@ from tests.support.waiting import until
 
 @pytest.mark.may_block(reason="the HTTP client reads certificates")
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("users", "seconds"), [(10, 5.0), pytest.param(50, 60.0, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("users", "seconds"), [(10, 3.5), pytest.param(50, 60.0, marks=pytest.mark.full)])
 async def test_slow_uneven_and_torn(prefix: str, users: int, seconds: float) -> None:
     """300 ms of delay that jumps about, and a reset in the middle of some answer every second: nothing is lost or seen
     twice, no page is closed, and afterwards there is one link with one subscription per user, whatever attempts

@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from tests.faults.scene import KEY
+from tests.faults.scene import KEY, PATIENT
 from tests.support.gateway import FAST_DRAIN, GatewayProcess
 from tests.support.proxy import FaultProxy
 from tests.support.rawsocket import RawSocket
@@ -25,6 +25,9 @@ LINKED = 2
 
 PUBLISHERS = 8
 
+ENOUGH = 20
+"""Of each kind, whatever the time: pages that stayed, pages that left, publishers that got an answer."""
+
 
 def _at_rest(told: Scraped) -> bool:
     return told["tidings_connections"] == told["tidings_catchup_reads"] == 0
@@ -32,7 +35,7 @@ def _at_rest(told: Scraped) -> bool:
 
 @pytest.mark.may_block(reason="the HTTP client reads certificates")
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize(("users", "seconds"), [(60, 4.0), pytest.param(200, 300.0, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("users", "seconds"), [(40, 2.5), pytest.param(200, 300.0, marks=pytest.mark.full)])
 async def test_every_reply_reaches_its_asker(valkey: ValkeyProcess, prefix: str, users: int, seconds: float) -> None:
     """Behind 20 ms of network to Redis, pages come for their last event again and again and half of them are torn away
     1 to 30 ms after they asked, while publishers over HTTP give up in the same way: every page gets its own event,
@@ -42,10 +45,13 @@ async def test_every_reply_reaches_its_asker(valkey: ValkeyProcess, prefix: str,
     end = time.monotonic() + seconds
     asked = answered = published = 0
 
+    def over() -> bool:
+        return time.monotonic() >= end and min(answered, asked - answered, published) >= ENOUGH
+
     async def page(user: str) -> None:
         nonlocal asked, answered
         rng = random.Random(user)
-        while time.monotonic() < end:
+        while not over():
             async with await RawSocket.connect(gateway.ws_url, deadline_s=30) as raw:
                 await raw.hello(mint(user), replay=1)
                 asked += 1
@@ -64,7 +70,7 @@ async def test_every_reply_reaches_its_asker(valkey: ValkeyProcess, prefix: str,
         nonlocal published
         rng = random.Random(number)
         async with httpx.AsyncClient(base_url=gateway.url, timeout=30, headers=KEY) as http:
-            while time.monotonic() < end:
+            while not over():
                 user = rng.choice(names)
                 patience_s = rng.uniform(0.001, 0.03) if rng.random() < 0.5 else 30
                 with contextlib.suppress(TimeoutError):
@@ -74,7 +80,7 @@ async def test_every_reply_reaches_its_asker(valkey: ValkeyProcess, prefix: str,
                         published += 1
 
     async with FaultProxy(valkey.port) as proxy, AsyncPublisher(valkey.url, prefix=prefix) as publisher:
-        async with GatewayProcess(proxy.url, prefix=prefix, env=FAST_DRAIN) as gateway:
+        async with GatewayProcess(proxy.url, prefix=prefix, env={**FAST_DRAIN, **PATIENT}) as gateway:
             epochs = {}
             for user in names:
                 receipt = await publisher.publish(user, "n", user)
@@ -91,7 +97,6 @@ async def test_every_reply_reaches_its_asker(valkey: ValkeyProcess, prefix: str,
             assert told["tidings_bus_resubscribes_total"] == 0
             # A publisher that gave up does not cut its command short: its connection is given back whole.
             assert proxy.accepted <= LINKED + PUBLISHERS
-            assert min(answered, asked - answered, published) > 10, (asked, answered, published)
         for user in names:
             bodies = [fields[b"b"] for _, fields in valkey.cli("XRANGE", f"{prefix}:{{{user}}}:log", "-", "+")]
             assert {json.loads(body)["data"] for body in bodies} == {user}
@@ -99,13 +104,13 @@ async def test_every_reply_reaches_its_asker(valkey: ValkeyProcess, prefix: str,
 
 @pytest.mark.may_block(reason="the HTTP client reads certificates")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("clients", [200, pytest.param(2000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("clients", [150, pytest.param(2000, marks=pytest.mark.full)])
 async def test_a_storm_of_disconnects_while_all_are_read_for(valkey: ValkeyProcess, prefix: str, clients: int) -> None:
     """All ask at the same moment, Redis' answers are held back, and all are gone before they come: the two connections
     to Redis stay, nothing waits in them, and who comes next gets what is his (redis/redis-py #2665)."""
     async with (
         FaultProxy(valkey.port) as proxy,
-        GatewayProcess(proxy.url, prefix=prefix, env=FAST_DRAIN) as gateway,
+        GatewayProcess(proxy.url, prefix=prefix, env={**FAST_DRAIN, **PATIENT}) as gateway,
         AsyncPublisher(valkey.url, prefix=prefix) as publisher,
     ):
         users = [f"user-{number}" for number in range(clients)]

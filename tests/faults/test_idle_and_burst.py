@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.faults.scene import scene
+from tests.faults.scene import PATIENT, scene
 from tests.support.gateway import FAST_DRAIN, GatewayProcess
 from tests.support.ledger import Outcome
 from tests.support.proxy import FaultProxy
@@ -33,20 +33,20 @@ def _links(store: ValkeyProcess) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("idle_s", [3.0, pytest.param(60.0, marks=pytest.mark.full)])
+@pytest.mark.parametrize("idle_s", [2.0, pytest.param(60.0, marks=pytest.mark.full)])
 async def test_idle_and_then_a_burst(prefix: str, idle_s: float) -> None:
     """With nothing published and one idle page: no reconnect, no line in the log, both connections are those of before
     and only grow older. Then 500 pages resume within the same moment and 1,000 events are published at once: all
     succeed, waiting where they must, none fails for want of a connection (redis/redis-py #4098, PR #4119, #2517;
     hopeit-git/hopeit.engine #222).
 
-    The short run has a tenth of the time-outs, so that it idles for many of them as well."""
+    The short run has shorter time-outs, so that it idles for longer than them as well."""
     short = {
-        "TIDINGS_REDIS_TIMEOUT_MS": "700",
+        "TIDINGS_REDIS_TIMEOUT_MS": "1000",
         "TIDINGS_CANARY_INTERVAL_MS": "200",
         "TIDINGS_CANARY_TIMEOUT_MS": "1000",
     }
-    burst = 500 if idle_s > 10 else 150
+    burst = 500 if idle_s > 10 else 100
     users = [f"user-{number}" for number in range(burst)]
     with ValkeyProcess() as store:
         async with scene(
@@ -82,14 +82,10 @@ async def test_all_pages_come_back_at_once(valkey: ValkeyProcess, prefix: str, p
     """More than Redis may be asked for at a time, all within the moment in which it answers nothing: the gateway keeps
     to its bound, the others wait in line, each is asked for once, and all are brought up to date (django/channels #568;
     mural.statuspage.io/incidents/3lwkql9dmxm4)."""
-    patient = {
-        **FAST_DRAIN,
-        "TIDINGS_REDIS_TIMEOUT_MS": "60000",
-        "TIDINGS_CANARY_TIMEOUT_MS": "60000",
-        "TIDINGS_STORE_WAIT_MS": "60000",
-        "TIDINGS_HELLO_TIMEOUT_MS": "60000",
-    }
-    async with FaultProxy(valkey.port) as proxy, GatewayProcess(proxy.url, prefix=prefix, env=patient) as gateway:
+    async with (
+        FaultProxy(valkey.port) as proxy,
+        GatewayProcess(proxy.url, prefix=prefix, env={**FAST_DRAIN, **PATIENT}) as gateway,
+    ):
         sockets: list[RawSocket] = []
         for start in range(0, pages, 100):
             group = (RawSocket.connect(gateway.ws_url, deadline_s=30) for _ in range(min(100, pages - start)))

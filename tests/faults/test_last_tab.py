@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tests.faults.scene import PATIENT
 from tests.support.gateway import FAST_DRAIN, GatewayProcess
 from tests.support.proxy import FaultProxy
 from tests.support.rawsocket import RawSocket
@@ -26,7 +27,7 @@ async def test_a_new_tab_is_always_subscribed(valkey: ValkeyProcess, prefix: str
     a tab, and none when all are closed (redisson/redisson #61; louischatriot/node-redis-pubsub #40).
 
     The same on the bus alone, 10,000 times in each run: `tests/bus/test_bus.py`."""
-    env = {**FAST_DRAIN, "TIDINGS_SUBSCRIPTION_LINGER_MS": "0"}
+    env = {**FAST_DRAIN, **PATIENT, "TIDINGS_SUBSCRIPTION_LINGER_MS": "0"}
     users = [f"user-{number}" for number in range(USERS)]
     channels = [f"{prefix}:{{{user}}}" for user in users]
 

@@ -46,7 +46,6 @@ def debug_sleep(store: ValkeyProcess, lasts_s: float) -> Callable[[], None]:
     ("stop", "lasts_s"),
     [
         (sigstop, 3.5),
-        (client_pause, 3.5),
         pytest.param(sigstop, 10.0, marks=pytest.mark.full),
         pytest.param(client_pause, 5.0, marks=pytest.mark.full),
         pytest.param(debug_sleep, 5.0, marks=pytest.mark.full),

@@ -58,7 +58,7 @@ def loading(store: ValkeyProcess) -> tuple[str, Mend]:
     ("harm", "words", "codes"),
     [
         (wrong_password, "no password set", {"unauthorized"}),
-        (read_only, "works with the primary only", {"read_only"}),
+        pytest.param(read_only, "works with the primary only", {"read_only"}, marks=pytest.mark.full),
         (loading, "is loading its data", {"loading", "timeout"}),
     ],
 )
@@ -91,7 +91,8 @@ async def test_a_start_with_a_redis_of_no_use(
                 assert (await http.post("/v1/publish", json=message)).status_code == 200
                 await client.until_events(1)
                 client.check()
-            assert gateway.log.count(words) == 1
+            if harm is not loading:  # It answers now and then, and is 'silent' in between.
+                assert gateway.log.count(words) == 1
             assert "sesame" not in gateway.log
         finally:
             await http.aclose()
@@ -119,7 +120,7 @@ async def test_demoted_and_promoted_again(prefix: str) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("lasts_s", [2.0, pytest.param(20.0, marks=pytest.mark.full)])
+@pytest.mark.parametrize("lasts_s", [1.0, pytest.param(20.0, marks=pytest.mark.full)])
 async def test_the_subscription_is_cut_and_denied(prefix: str, lasts_s: float) -> None:
     """`CLIENT KILL` and an ACL without SUBSCRIBE, so that the gateway cannot listen while everything else works:
     /readyz is red all the time, the process lives, and when the permission is back it hears again by itself, and every

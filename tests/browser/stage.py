@@ -31,8 +31,8 @@ SETTINGS = {
 }
 FREEZE_S = 2.5
 BACK_S = 30.0
-"""A deadline for a busy machine, no promise."""
-
+START_S = 60.0
+"""Deadlines for a busy machine, no promises."""
 
 Answer = tuple[int, str, str]
 
@@ -74,23 +74,29 @@ class Stage:
         return f"http://127.0.0.1:{self.front.port}"
 
     async def __aenter__(self) -> Stage:
+        try:
+            return await self._start()
+        except BaseException as error:
+            await self.__aexit__(type(error))
+            raise
+
+    async def _start(self) -> Stage:
         await asyncio.to_thread(self.valkey.start)
         await self.front.start()
         await self.site.start()
         env = {**self.settings, "TIDINGS_ALLOWED_ORIGINS": f"http://127.0.0.1:{self.site.port}"}
         for name in self.names:
             self.gateways.append(GatewayProcess(self.valkey.url, env={**env, "TIDINGS_GATEWAY_NAME": name}, name=name))
-        await asyncio.gather(*(gateway.start() for gateway in self.gateways))
+        await asyncio.gather(*(gateway.start(START_S) for gateway in self.gateways))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self.site.close()
-        await self.front.close()
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(asyncio.to_thread, self.valkey.close)
             for gateway in self.gateways:
-                await gateway.close(check=kind is None)
-        finally:
-            await asyncio.to_thread(self.valkey.close)
+                stack.push_async_callback(gateway.close, check=kind is None)
+            stack.push_async_callback(self.front.close)
+            stack.push_async_callback(self.site.close)
 
     async def gateway_of(self, page: Page) -> GatewayProcess:
         """The gateway that has this page: session ids begin with its name."""
@@ -113,13 +119,13 @@ class Stage:
     async def kill_gateway(self, gateway: GatewayProcess) -> None:
         """`kill -9`; it comes back on the same port."""
         gateway.kill()
-        await gateway.start()
+        await gateway.start(START_S)
 
     async def restart_gateway(self, gateway: GatewayProcess) -> None:
         """SIGTERM, its drain, and it comes back."""
         self.front.draining.add(gateway.port)
         assert await gateway.stop() == 0
-        await gateway.start()
+        await gateway.start(START_S)
         self.front.draining.discard(gateway.port)
 
     async def freeze_redis(self, seconds: float = FREEZE_S) -> None:

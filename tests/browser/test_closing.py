@@ -144,7 +144,7 @@ async def test_closed_it_stays(gateway: ScriptedGateway, loaded: Page) -> None:
     await until(lambda: gateway.in_flight["hang"] == 1, 20, "it hangs in CONNECTING")
     await loaded.evaluate("Object.values(clients).forEach((client) => client.close())")
     before = dict(gateway.attempts)
-    await asyncio.sleep(QUIET_S)
+    await asyncio.sleep(QUIET_S)  # time: what must not happen
     assert dict(gateway.attempts) == before
     assert await loaded.evaluate("Object.values(clients).map(({ state }) => state)") == ["stopped"] * 3
 

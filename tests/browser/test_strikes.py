@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page
 
-from tests.browser.stage import Counter, Stage, even, live, wait_for
+from tests.browser.stage import START_S, Counter, Stage, even, live, wait_for
 from tests.support.children import children
 from tests.support.waiting import until
 
@@ -71,7 +71,7 @@ async def test_a_killed_gateway(stage: Stage, page: Page) -> None:
             assert await stage.gateway_of(page) is not gateway
         await even(page, counter)
         await nothing_fetched_again(page, counter)
-        await gateway.start()
+        await gateway.start(START_S)
 
 
 async def test_a_drained_gateway(stage: Stage, page: Page) -> None:

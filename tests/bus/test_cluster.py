@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -22,7 +23,8 @@ from tidings.log.names import Names, slot_of
 from tidings.redis_url import Address
 from tidings_gateway.bus.cluster import ClusterBus
 from tidings_gateway.bus.link import Link
-from tidings_gateway.bus.trouble import Kind
+from tidings_gateway.bus.slots import slot_of_channel
+from tidings_gateway.bus.trouble import Kind, Trouble
 
 BACK_S = 10
 USERS = 300
@@ -131,6 +133,8 @@ async def test_slots_move_under_a_publisher(cluster: Cluster, prefix: str, way: 
                 await asyncio.sleep(0.015)  # time: a pace at which a slot still moves between two events
 
         publishing = asyncio.create_task(publish())
+        links = links_of(fleet)
+        canaries = {link.canary.name for link in links.values() if link is not None}
         try:
             for _ in range(4):
                 target = cluster.others(cluster.owner(slot))[0]
@@ -141,6 +145,8 @@ async def test_slots_move_under_a_publisher(cluster: Cluster, prefix: str, way: 
             stop.set()
             await publishing
         await until(lambda: sent[-1] in numbers(fleet, 3), BACK_S)
+        if slot not in map(slot_of_channel, canaries):
+            assert links_of(fleet) == links, "a slot that moves costs no link"
         assert [number for number in numbers(fleet, 3) if number not in unknown] == sent
         channel = fleet.names.channel("u3")
         await until(lambda: channel in cluster.owner(slot).cli("PUBSUB", "SHARDCHANNELS"), BACK_S)
@@ -177,6 +183,93 @@ async def test_reads_while_a_slot_is_on_its_way(cluster: Cluster, prefix: str) -
                 await asyncio.to_thread(cluster.end_move, slot, target)
             finally:
                 await bus.close()
+
+
+class Told(Listener):
+    """Remembers, and lets generations go back: a channel may move to a primary whose link is older."""
+
+    def channel_on(self, channel: bytes, generation: int) -> None:
+        self.generations.clear()
+        super().channel_on(channel, generation)
+
+
+@contextlib.asynccontextmanager
+async def three_users(cluster: Cluster, prefix: str) -> AsyncIterator[tuple[ClusterBus, Told, list[bytes]]]:
+    """A bus with one channel at each primary, all confirmed."""
+    names, told = Names(prefix), Told()
+    users = [
+        next(user for user in (f"u{n}" for n in range(999)) if cluster.owner(slot_of(user)) is node)
+        for node in cluster.primaries
+    ]
+    channels = [names.channel(user) for user in users]
+    bus = ClusterBus(cluster.url, names, told, FAST)
+    await bus.start()
+    try:
+        for channel in channels:
+            bus.want(channel)
+        await until(lambda: told.on.keys() == set(channels), BACK_S)
+        yield bus, told, channels
+    finally:
+        await bus.close()
+
+
+async def test_what_it_says_of_itself(cluster: Cluster, prefix: str) -> None:
+    """All links together, as one bus: what metrics and readiness are made from."""
+    async with three_users(cluster, prefix) as (bus, told, channels):
+        assert (bus.up, bus.whole, bus.reached, bus.down_ms, bus.why_down) == (True, True, True, 0, "")
+        assert (bus.links, bus.channels, bus.reads_outstanding, bus.reads_queued) == (3, 3, 0, 0)
+        assert bus.generation == max(told.on.values())
+        assert bus.lag_ms is not None
+        assert bus.writes_refused == ""
+        assert await bus.ping() > 0
+        cluster.primaries[0].cli("SPUBLISH", channels[0], "x\n1")
+        await until(lambda: told.bodies(channels[0]) == [b"1"])
+        assert 0 <= bus.age_s() < 2
+        bus.unwant(channels[2])
+        bus.unwant(channels[2])
+        assert bus.confirmed(channels[2]) is None
+        await until(lambda: bus.channels == 2)
+        first = bus.primaries[0].primary.link
+        assert first is not None
+        first.lose(Trouble(Kind.DEAF, "deaf"))
+        assert (bus.up, bus.whole, bus.why_down, bus.troubles["deaf"]) == (True, False, "deaf", 1)
+        await until(lambda: bus.whole)
+        assert bus.links == 4
+    assert not bus.up
+
+
+async def test_a_lost_link_is_told_to_its_channels_alone(cluster: Cluster, prefix: str) -> None:
+    """In that very moment; the other links are not touched, and neither are what they confirmed."""
+    async with three_users(cluster, prefix) as (bus, told, channels):
+        before = [bus.confirmed(channel) for channel in channels]
+        assert len(set(before)) == 3, "each link has a generation of its own"
+        member = next(member for member in bus.primaries if member.address.port == cluster.primaries[0].port)
+        assert member.primary.link is not None
+        member.primary.link.lose(Trouble(Kind.CLOSED, "cut"))
+        assert told.off == [channels[0]]
+        assert [bus.confirmed(channel) for channel in channels] == [None, *before[1:]]
+        with pytest.raises(StoreUnavailable, match="cut"):
+            await bus.read(Names(prefix).user_of_channel(channels[0]), None)
+        assert (await bus.read(Names(prefix).user_of_channel(channels[1]), None)).top
+        await until(lambda: told.on.keys() == set(channels), BACK_S)
+        after = [bus.confirmed(channel) for channel in channels]
+        assert after[1:] == before[1:]
+        assert after[0] not in before
+        assert told.lost == 0
+
+
+async def test_a_map_that_was_wrong(cluster: Cluster, prefix: str) -> None:
+    """A channel that is taken to somebody who does not serve it is told to be lost, comes back from there by itself,
+    and costs no link."""
+    async with three_users(cluster, prefix) as (bus, told, channels):
+        links = {member.address: member.primary.link for member in bus.primaries}
+        wrong = next(member.address for member in bus.primaries if member.address.port == cluster.primaries[1].port)
+        bus._slots.move(slot_of_channel(channels[0]), wrong)
+        bus._settle(channels[0])
+        assert told.off == [channels[0]]
+        await until(lambda: told.on.keys() == set(channels), BACK_S)
+        assert bus._homes[channels[0]] is not bus._members[wrong]
+        assert {member.address: member.primary.link for member in bus.primaries} == links
 
 
 async def test_a_primary_that_dies_is_felt_by_its_users_alone(prefix: str) -> None:

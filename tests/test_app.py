@@ -28,7 +28,7 @@ KEY = {"Authorization": f"Bearer {API_KEY}"}
 
 async def test_it_starts_without_its_store_and_says_so(prefix: str) -> None:
     """Alive but not ready; new sockets 1013 with a time, publishing 503 with Retry-After; once the store is there, all
-    of it works without a restart."""
+    of it works without a restart (Vexa-ai/vexa #248; caesarakalaeii/all-chat PR #459)."""
     store = ValkeyProcess()
     gateway = GatewayProcess(store.url, prefix=prefix, env={**FAST_DRAIN, "TIDINGS_STORE_WAIT_MS": "300"})
     try:

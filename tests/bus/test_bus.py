@@ -105,7 +105,7 @@ async def test_too_many_reads_are_refused_not_kept(valkey: ValkeyProcess, prefix
 
 async def test_every_reply_belongs_to_its_asker(valkey: ValkeyProcess, prefix: str) -> None:
     """200 users read at once through 20 ms of network, half of them going away at a random moment, again and again:
-    every page holds the asker's own event, and the bus lost nothing."""
+    every page holds the asker's own event, and the bus lost nothing (redis/redis-py #2624, #2665)."""
     names, rng = Names(prefix), random.Random(20)
     for n in range(200):
         append(valkey, names, f"u{n}", json.dumps({"owner": n}).encode())
@@ -177,7 +177,7 @@ async def test_one_users_broken_key_costs_nobody_else(
 
 async def test_an_idle_link_is_kept(valkey: ValkeyProcess, prefix: str, caplog: pytest.LogCaptureFixture) -> None:
     """With nothing published and nothing read for many of its time-outs, both connections are the same as before, and
-    the log is silent."""
+    the log is silent (redis/redis-py #4098)."""
     listener = Listener()
     limits = replace(FAST, redis_timeout_ms=400, canary_interval_ms=100, canary_timeout_ms=400)
     async with running(valkey.url, prefix, listener, limits) as bus:

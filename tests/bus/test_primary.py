@@ -41,7 +41,8 @@ async def heard(server: ValkeyProcess, listener: Listener, names: Names, user: s
 
 async def test_all_channels_come_back_after_three_cuts_in_a_second(valkey: ValkeyProcess, prefix: str) -> None:
     """2,000 channels, the subscribed connection killed three times at 100 to 300 ms, in the middle of re-subscribing:
-    each channel is subscribed exactly once and heard."""
+    each channel is subscribed exactly once and heard (StackExchange/StackExchange.Redis #517; centrifugal/centrifugo PR
+    #163)."""
     names, listener = Names(prefix), Listener()
     channels = [names.channel(f"u{n}") for n in range(2000)]
     async with running(valkey.url, prefix, listener) as bus:

@@ -36,5 +36,5 @@ class Pulse:
             return f"this process kept up: never more than {self.latest_ms:.0f} ms late"
         return (
             f"THIS PROCESS WAS A BOTTLENECK: {self.late} of {self.beats} beats more than {LATE_MS:.0f} ms late, up to "
-            f"{self.latest_ms:.0f} ms. The times below are its own as much as the gateways'."
+            f"{self.latest_ms:.0f} ms. The times above are its own as much as the gateways'."
         )

@@ -8,8 +8,8 @@ from tidings.log.position import FullPosition, Position
 
 _REASONS = {
     ResyncReason.TRIMMED: "The log keeps only a user's newest events, and some of what followed is gone.",
-    ResyncReason.EPOCH: "The log began anew since (it was emptied or expired, or another copy of it took over), so its "
-    "numbers no longer mean the same events.",
+    ResyncReason.EPOCH: "The log began anew since (it was emptied or expired, or another copy of it took over), or "
+    "this is another user's position: its numbers do not mean this log's events.",
     ResyncReason.AHEAD: "That is beyond the newest event of the log, so Redis lost events that it had acknowledged.",
 }
 _REFETCH = (

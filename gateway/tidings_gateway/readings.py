@@ -81,7 +81,7 @@ class Readings:
 
     def _redis(self) -> Iterator[Reading]:
         bus = self._bus
-        yield m.REDIS_UP, bus.up
+        yield m.REDIS_UP, bus.whole
         yield m.WRITES_REFUSED, bool(bus.writes_refused)
         yield m.LAST_HEARD, bus.age_s()
         yield m.BUS_LAG, math.nan if bus.lag_ms is None else bus.lag_ms / 1000

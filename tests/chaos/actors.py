@@ -13,6 +13,8 @@ from tests.support.ledger import Ledger
 from tidings import AsyncPublisher
 from tidings.errors import PublishError
 
+PULSE_S = 0.1
+
 
 class Publishers:
     """`plan.rate` events per second to random users, each written down before it is sent and when it is answered."""
@@ -56,6 +58,21 @@ class Publishers:
             self.ledger.acknowledged(key, receipt.position)
 
 
+class Pulse:
+    """How late this process is. A machine that starves the run starves the gateways, too, and then how long a return
+    took says nothing about them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.latest_s = 0.0
+
+    async def run(self) -> None:
+        end = time.monotonic() + self.seconds
+        while (due := time.monotonic() + PULSE_S) < end:
+            await asyncio.sleep(PULSE_S)
+            self.latest_s = max(self.latest_s, time.monotonic() - due)
+
+
 class Scissors:
     """Cuts every client's connection again and again."""
 
@@ -83,6 +100,7 @@ class Restarts:
         self.gateways = gateways
         self.done: list[str] = []
         self.problems: list[str] = []
+        self.slowest_start_s = 0.0
         self.away: list[list[tuple[float, float]]] = [[] for _ in gateways]
         """Per gateway: from when to when it took no connections."""
 
@@ -108,6 +126,7 @@ class Restarts:
                 self.problems.append(f"{gateway.name} ended with {code} after SIGTERM")
         ended = time.monotonic()
         await gateway.start()
+        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - ended)
         self.done.append(
             f"{since - begin:5.1f} s  {gateway.name}  {restart.kind:<8} ended in {ended - since:.2f} s, "
             f"back after {time.monotonic() - since:.2f} s"

@@ -8,7 +8,7 @@ import itertools
 import time
 from dataclasses import dataclass, field
 
-from tests.chaos.actors import Publishers, Restarts, Scissors
+from tests.chaos.actors import Publishers, Pulse, Restarts, Scissors
 from tests.chaos.plan import Plan
 from tests.chaos.stores import Store, store_for
 from tests.chaos.strikes import Strikes, percentile, return_times_s
@@ -22,6 +22,9 @@ from tidings import AsyncPublisher
 LINGER_MS = 500
 SPARE_DESCRIPTORS = 8
 """A gateway may hold this many more descriptors after the run than before its first client: pools, log files."""
+
+LATE_S, SLOW_START_S = 0.5, 5.0
+"""This process behind its clock, or a gateway so slow to start: the machine is too busy for times to mean anything."""
 
 COMPLAINT_CHARS = 1500
 
@@ -79,13 +82,14 @@ async def _run(plan: Plan, store: Store, gateways: list[GatewayProcess]) -> Repo
     for user, client in zip(users, clients, strict=True):
         by_user.setdefault(user, []).append(client)
     scissors, restarts, strikes = Scissors(plan, clients), Restarts(plan, gateways), Strikes(plan, store)
+    pulse = Pulse(plan.seconds)
     try:
         await asyncio.gather(*(client.until_synced(30) for client in clients))
         begin = time.monotonic()
         async with AsyncPublisher(store.url, prefix="chaos") as publisher:
             publishers = Publishers(plan, ledger, publisher)
             async with asyncio.TaskGroup() as group:
-                for actor in (publishers, scissors, restarts, strikes):
+                for actor in (publishers, scissors, restarts, strikes, pulse):
                     group.create_task(actor.run())
         ended = time.monotonic()
         with contextlib.suppress(NotReached):
@@ -102,6 +106,13 @@ async def _run(plan: Plan, store: Store, gateways: list[GatewayProcess]) -> Repo
     returns = _returns(strikes, ended, ledger, by_user, verdict)
     await _after(verdict, store, gateways, descriptors)
     verdict.violations += restarts.problems
+    notes = _untold(plan, strikes)
+    if pulse.latest_s > LATE_S or restarts.slowest_start_s > SLOW_START_S:
+        notes.append(
+            f"THIS MACHINE WAS BUSY: the run was up to {pulse.latest_s:.2f} s behind its clock, and a gateway took "
+            f"{restarts.slowest_start_s:.1f} s to start. Late returns are not judged: {verdict.late or 'none'}"
+        )
+        verdict.late.clear()
     published = sum(verdict.counts[name] for name in ("acknowledged", "failed", "unknown"))
     lines = [
         f"seed {plan.seed}: {plan.seconds:g} s, {published} events at {published / (ended - begin):.0f}/s to "
@@ -112,9 +123,17 @@ async def _run(plan: Plan, store: Store, gateways: list[GatewayProcess]) -> Repo
         f"{sum(len(client.refused) for client in clients)} attempts refused",
         f"longest without a synced connection: {max(client.longest_away_s for client in clients):.2f} s (no gateway "
         f"at all for {all_away_s:.2f} s); quiet {quiet_s:.2f} s after the last event",
+        *(["what publishers were told (event: error):"] if publishers.errors else []),
         *publishers.errors[:5],
+        *notes,
     ]
     return Report(verdict, lines, plan.resyncs_allowed)
+
+
+def _untold(plan: Plan, strikes: Strikes) -> list[str]:
+    """A kind that was asked for and did not fit into the run must not pass for one that did no harm."""
+    missing = set(plan.redis) - {struck.strike.kind for struck in strikes.done}
+    return [f"NOT STRUCK for want of time: {', '.join(sorted(missing))}. Give it more seconds."] if missing else []
 
 
 def _settled(plan: Plan, ledger: Ledger, by_user: dict[str, list[Client]]) -> bool:

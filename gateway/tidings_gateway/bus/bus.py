@@ -104,6 +104,11 @@ class Bus:
         return self._primary.up
 
     @property
+    def whole(self) -> bool:
+        """All users can be served: of one server the same as `up`."""
+        return self._primary.up
+
+    @property
     def down_ms(self) -> float:
         """How long there has been no link, in ms, from the start on; 0 while there is one."""
         return self._primary.down_ms

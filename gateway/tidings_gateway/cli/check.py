@@ -11,7 +11,7 @@ import orjson
 DEFAULT_EVENT_BYTES = 1_024
 
 
-@click.command()
+@click.command(short_help="What is wrong with this Redis for this use, and the remedy.")
 @click.option(
     "--users",
     type=click.IntRange(min=1),

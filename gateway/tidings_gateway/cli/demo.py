@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 
-@click.command()
+@click.command(short_help="Two gateways, a worker, and a page to break things in.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="The next free one if taken."
 )

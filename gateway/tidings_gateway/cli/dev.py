@@ -20,7 +20,7 @@ TOKEN_TTL_S = 86_400
 """A day of development without a new token."""
 
 
-@click.command()
+@click.command(short_help="A gateway to write a first page against, with its own Valkey.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The next free one if taken."
 )

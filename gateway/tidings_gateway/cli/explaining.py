@@ -7,7 +7,7 @@ import asyncio
 import click
 
 
-@click.command()
+@click.command(short_help="What a position means, and what a page with it is told.")
 @click.argument("position")
 @click.option("--user", required=True, help="Whose log it is a position in.")
 def explain(position: str, user: str) -> None:

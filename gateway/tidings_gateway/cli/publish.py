@@ -40,7 +40,7 @@ def read_data(text: str) -> Any:
         raise click.UsageError(f"{source} is not JSON: {error}{hint}") from None
 
 
-@click.command()
+@click.command(short_help="Publish one event.")
 @click.argument("user")
 @click.argument("event")
 @click.argument("data", default="null")

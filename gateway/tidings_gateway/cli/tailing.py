@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidings_gateway.settings import Settings
 
 
-@click.command()
+@click.command(short_help="A user's events as they come, one on a line.")
 @click.argument("user")
 @click.option(
     "--from", "position", metavar="POSITION", help="After this position: an event's id, or what a page holds."

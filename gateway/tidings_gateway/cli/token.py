@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 
-@click.command()
+@click.command(short_help="Print a token for a page.")
 @click.argument("user")
 @click.option(
     "--ttl", "ttl_s", type=click.IntRange(min=1), default=900, show_default=True, help="Seconds it is good for."

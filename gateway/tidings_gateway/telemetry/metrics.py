@@ -191,8 +191,9 @@ LOOP_LAG = Metric(
 REDIS_UP = Metric(
     "tidings_redis_up",
     "gauge",
-    "1 while there is a proved link to Redis: written to, published on, heard.",
-    watch="0: the log says why in words; so does `tidings check`. Connected pages hear nothing until it is back.",
+    "1 while there is a proved link to Redis (in a Cluster to every primary): written to, published on, heard.",
+    watch="0: the log says why in words; so does `tidings check`. Connected pages (in a Cluster those of users whose "
+    "slots are there) hear nothing until it is back.",
 )
 WRITES_REFUSED = Metric(
     "tidings_redis_writes_refused",

@@ -43,6 +43,14 @@ def doubled() -> Iterator[Cluster]:
         yield cluster
 
 
+class PerChannel(Listener):
+    """Several links are confirmed side by side: only one channel's own generations grow."""
+
+    def channel_on(self, channel: bytes, generation: int) -> None:
+        self.generations.clear()
+        super().channel_on(channel, generation)
+
+
 def numbers(fleet: Fleet, user: int) -> list[int]:
     frames = [json.loads(payload) for payload in fleet.sinks[user].frames]
     return [frame["data"] for frame in frames if frame["type"] == "event"]
@@ -106,6 +114,33 @@ async def test_300_users_over_cut_links_and_a_moved_slot(cluster: Cluster, prefi
             assert numbers(fleet, user) == [1, 2, 3]
 
 
+async def test_a_lost_link_is_told_to_its_own_channels(cluster: Cluster, prefix: str) -> None:
+    """When one node cuts us off, those who listen there are told in that moment that they may miss something, and again
+    when they may not; the others are told nothing, and keep their generation."""
+    names, listener = Names(prefix), PerChannel()
+    at = {names.channel(f"u{number}"): cluster.owner(slot_of(f"u{number}")) for number in range(30)}
+    bus = ClusterBus(cluster.url, names, listener, FAST)
+    await bus.start()
+    try:
+        for channel in at:
+            bus.want(channel)
+        await until(lambda: len(listener.on) == 30, BACK_S)
+        before, cut = dict(listener.on), cluster.primaries[0]
+        there = {channel for channel, node in at.items() if node is cut}
+        assert 0 < len(there) < 30
+        for line in raw_clients(cut):
+            if f"name=tidings-{bus.gateway_id}-pubsub" in line:
+                cut.cli("CLIENT", "KILL", "ID", line.split()[0].removeprefix("id="))
+        await until(lambda: set(listener.off) == there and len(listener.on) == 30, BACK_S)
+        assert sorted(listener.off) == sorted(there), "each of them once"
+        assert listener.lost == 0
+        for channel, generation in listener.on.items():
+            assert (generation > before[channel]) if channel in there else (generation == before[channel])
+            assert bus.confirmed(channel) == generation
+    finally:
+        await bus.close()
+
+
 @pytest.mark.parametrize("way", ["move", "migrate"])
 async def test_slots_move_under_a_publisher(cluster: Cluster, prefix: str, way: str) -> None:
     """Key by key and all at once, back and forth, while events are published to the users of the slot without a pause:
@@ -161,7 +196,7 @@ async def test_reads_while_a_slot_is_on_its_way(cluster: Cluster, prefix: str) -
     async with AsyncPublisher(cluster.url, prefix=prefix) as publisher:
         for user, keys_moved, has_log in (("u0", False, True), ("u1", True, True), ("u2", False, False)):
             slot = slot_of(user)
-            bus = ClusterBus(cluster.url, names, Listener(), FAST)
+            bus = ClusterBus(cluster.url, names, PerChannel(), FAST)
             await bus.start()
             try:
                 start = None

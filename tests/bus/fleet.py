@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -92,7 +92,7 @@ async def stalls() -> AsyncIterator[Stall]:
 
 
 class Fleet:
-    """`count` sessions of as many users, `u0` first."""
+    """`count` sessions of as many users: those named, then `u…` with their number."""
 
     def __init__(
         self,
@@ -103,6 +103,7 @@ class Fleet:
         *,
         heal_reads: int = HEAL_READS,
         failover: Failover = "trust",
+        users: Sequence[str] = (),
     ) -> None:
         self.names = Names(prefix)
         self.hub = Hub(
@@ -116,18 +117,19 @@ class Fleet:
         self.bus: Bus | ClusterBus = kind(url, self.names, self.hub, limits, failover=failover)
         self.hub.attach(self.bus)
         self.count = count
+        self.users = [*users, *(f"u{number}" for number in range(len(users), count))]
         self.sinks = [CountingSink() for _ in range(count)]
         self.sessions: list[Session] = []
 
     @property
     def channels(self) -> list[bytes]:
-        return [self.names.channel(f"u{number}") for number in range(self.count)]
+        return [self.names.channel(user) for user in self.users]
 
     async def open(self, deadline_s: float = 60) -> None:
         await self.bus.start()
-        for number, sink in enumerate(self.sinks):
+        for user, sink in zip(self.users, self.sinks, strict=True):
             feed = Feed(None, held_max_events=512, held_max_bytes=262_144)
-            session = Session(self.hub, f"u{number}", sink, feed, LIMITS)
+            session = Session(self.hub, user, sink, feed, LIMITS)
             session.open()
             self.sessions.append(session)
         await self.until_live(deadline_s)

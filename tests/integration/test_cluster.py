@@ -11,9 +11,10 @@ import pytest
 from tests.chaos.actors import Publishers
 from tests.chaos.plan import Plan
 from tests.support.client import Client
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, state
 from tests.support.gateway import FAST_DRAIN, GatewayProcess
 from tests.support.ledger import Ledger
+from tests.support.replicated import is_primary
 from tests.support.tokens import mint
 from tests.support.waiting import NotReached, until
 from tidings import AsyncPublisher
@@ -59,6 +60,15 @@ async def death(cluster: Cluster) -> None:
     cluster.primaries[0].kill()
 
 
+async def coma(cluster: Cluster) -> None:
+    """It answers nothing while its replica takes over, and wakes up in the belief that it is the primary."""
+    old, heir = cluster.primaries[0], cluster.replicas[0][0]
+    old.freeze()
+    await until(lambda: is_primary(heir), 20, "the replica takes over", every_s=0.05)
+    await until(lambda: state(heir) == "ok", 20, every_s=0.05)
+    old.thaw()
+
+
 @pytest.mark.parametrize(
     ("damage", "replicas"),
     [
@@ -67,6 +77,7 @@ async def death(cluster: Cluster) -> None:
         pytest.param(move, 0, marks=pytest.mark.full),
         pytest.param(failover, 1, marks=pytest.mark.full),
         pytest.param(death, 1, marks=pytest.mark.full),
+        pytest.param(coma, 1, marks=pytest.mark.full),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -69,6 +69,14 @@ class Running:
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
+    def kill(self) -> None:
+        """Whatever state it is in. The command first: `--kill-child` is forgotten by the kernel when the child changes
+        its user, so the death of `unshare` alone leaves it running for good."""
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or has no child any more
+            self.send_signal(signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
 
 class Scratch:
     """Roots below `directory`. The last stage's is `root` once `build` has run."""
@@ -176,11 +184,11 @@ class Scratch:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=dict(env), preexec_fn=entering
             )
+        running = Running(process, alone, output)
         try:
-            yield Running(process, alone, output)
+            yield running
         finally:
-            process.kill()
-            process.wait()
+            running.kill()
 
     def seal(self) -> None:
         """As `--read-only` without a tmpfs: not even /tmp takes a file."""

@@ -20,6 +20,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "tidings.errors": "every test that expects one; they hold no logic",
     "tidings.log.page": "data only; tests of read.lua and of the feed make and judge pages",
     "tidings.log.receipt": "data only; tests of append.lua and of the client",
+    "tidings_gateway.bus.clusterstate": "tests/bus/test_cluster.py, which asks a real one",
     "tidings_gateway.bus.member": "tests/bus/test_cluster.py; it only hands on",
     "tidings_gateway.assets": "test_app.py fetches the client's files, the browser tests the page's",
     "tidings_gateway.demo.gateways": "the browser tests run the demo as a whole",

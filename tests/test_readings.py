@@ -22,16 +22,16 @@ class Connection:
 def _readings() -> tuple[Any, Any, Draining, Readings]:
     gateway = create_gateway(Settings(max_connections=10))
     bus = SimpleNamespace(
-        up=True,
+        whole=True,
         writes_refused="OOM",
         lag_ms=None,
         generation=7,
-        links=3,
+        relinks=2,
         troubles=Counter(closed=2),
         channels=5,
         reads_outstanding=1,
         reads_queued=2,
-        age_s=lambda: 1.5,
+        silent_s=1.5,
     )
     draining = Draining()
     return gateway, bus, draining, Readings(gateway, bus, draining, lambda: not draining.started)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def test_states_are_looked_up_at_each_scrape() -> None:
     assert (first[m.RESUBSCRIBES], first[m.LAST_HEARD]) == (2, 1.5)
     gateway.connections.discard(connection)
     draining.enter(Phase.WINDOW)
-    bus.links, bus.lag_ms, bus.writes_refused = 0, 250.0, ""
+    bus.relinks, bus.lag_ms, bus.writes_refused = 0, 250.0, ""
     second = dict(readings())
     assert second[m.CONNECTIONS] == {}
     assert (second[m.PHASE], second[m.READY]) == (2, False)

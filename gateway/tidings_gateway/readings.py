@@ -83,10 +83,10 @@ class Readings:
         bus = self._bus
         yield m.REDIS_UP, bus.whole
         yield m.WRITES_REFUSED, bool(bus.writes_refused)
-        yield m.LAST_HEARD, bus.age_s()
+        yield m.LAST_HEARD, bus.silent_s
         yield m.BUS_LAG, math.nan if bus.lag_ms is None else bus.lag_ms / 1000
         yield m.GENERATION, bus.generation
-        yield m.RESUBSCRIBES, max(0, bus.links - 1)
+        yield m.RESUBSCRIBES, bus.relinks
         yield m.LOST, bus.troubles
         yield m.CHANNELS, bus.channels
         yield m.READS, {"outstanding": bus.reads_outstanding, "queued": bus.reads_queued}

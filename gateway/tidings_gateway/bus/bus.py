@@ -146,6 +146,16 @@ class Bus:
         return self._primary.opened
 
     @property
+    def relinks(self) -> int:
+        """How many of them replaced an earlier one."""
+        return max(0, self._primary.opened - 1)
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the last bytes came over a subscribed connection, in s, also while there is no link."""
+        return self.age_s()
+
+    @property
     def troubles(self) -> Counter[str]:
         """Of links that ended or could not be opened, by the value of their `Kind`."""
         return self._primary.troubles

@@ -28,8 +28,9 @@ from tidings.log.script import Command
 from tidings.publishing.slots import parse_redirect
 from tidings.redis_url import Address, parse_redis_url
 from tidings_gateway.bus.canary import CANARY, canary_name
+from tidings_gateway.bus.clusterstate import ClusterState
 from tidings_gateway.bus.limits import BusLimits
-from tidings_gateway.bus.link import RETRY_AFTER_S, Link, LinkParts
+from tidings_gateway.bus.link import RETRY_AFTER_S, LinkParts
 from tidings_gateway.bus.member import Member
 from tidings_gateway.bus.owner import Owner
 from tidings_gateway.bus.reads import Reads
@@ -56,7 +57,7 @@ def _monotonic_ms() -> float:
     return time.monotonic() * 1000
 
 
-class ClusterBus:
+class ClusterBus(ClusterState):
     """As `Bus`, whose arguments these are. Raises `InvalidSetting` for a URL that cannot be used."""
 
     def __init__(
@@ -71,31 +72,23 @@ class ClusterBus:
         clock_ms: Callable[[], float] | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        super().__init__(clock_ms or _monotonic_ms)
         self._limits = limits or BusLimits()
         self._names = names
         self._listener = listener
         self._rng = rng or random.SystemRandom()
-        self._clock_ms = clock_ms or _monotonic_ms
         self._reads = Reads(names, self._rng, meta_ttl_s, failover, lone_key=True)
         self._topology = Topology(parse_redis_url(redis_url), timeout_ms=self._limits.redis_timeout_ms)
         self._slots = Slots()
-        self._members: dict[Address, Member] = {}
         self._homes: dict[bytes, Member | None] = {}
         """Every wanted channel, and where it was subscribed; None: nobody is known to serve its slot."""
-        self._homeless = 0
         self._bounces: Counter[int] = Counter()
         self._named: dict[Address, None] = {}
         """Who was named as a new owner since the last look, and so knows more than others."""
         self._next_generation = partial(next, itertools.count(1))
-        self._speaking: Member | None = None
-        """Whose record is being handed on."""
         self._doubted = asyncio.Event()
-        self._map_trouble: Trouble | None = Trouble(Kind.CLUSTER, "no node of the Cluster was asked yet")
         self._told = ""
         self._looks = Owner(self._look_always, "cluster map")
-        self._troubles_before: Counter[str] = Counter()
-        self._links_before = 0
-        self._down_since_ms = self._clock_ms()
         self._closed = False
         self.gateway_id = new_epoch(self._rng)
         """Names this gateway to Redis: in CLIENT LIST and in its canaries."""
@@ -112,90 +105,6 @@ class ClusterBus:
         await self._looks.close()
         for member in list(self._members.values()):
             await member.close()
-
-    # State
-
-    @property
-    def primaries(self) -> list[Member]:
-        return list(self._members.values())
-
-    @property
-    def up(self) -> bool:
-        """There is a link to some primary: some users can be served. The others wait, and are told so."""
-        return any(member.primary.up for member in self._members.values())
-
-    @property
-    def whole(self) -> bool:
-        """There is a link to each primary, and each wanted channel has one."""
-        members = self._members.values()
-        return bool(members) and not self._homeless and all(member.primary.up for member in members)
-
-    @property
-    def down_ms(self) -> float:
-        """How long there has been no link at all, in ms; 0 while there is one."""
-        return min((member.primary.down_ms for member in self._members.values()), default=self._started_ms())
-
-    def _started_ms(self) -> float:
-        return self._clock_ms() - self._down_since_ms
-
-    @property
-    def reached(self) -> bool:
-        """Whether there ever was a link."""
-        return self.links > 0
-
-    @property
-    def generation(self) -> int:
-        """Of the newest link."""
-        return max((member.primary.generation for member in self._members.values()), default=0)
-
-    @property
-    def why_down(self) -> str:
-        """Why some link is missing, as a sentence without secrets; empty while there is none missing."""
-        if self._map_trouble is not None:
-            return self._map_trouble.words
-        return next((member.primary.why_down for member in self._members.values() if member.primary.why_down), "")
-
-    @property
-    def writes_refused(self) -> str:
-        """Redis' own words while one of the primaries takes no writes; else empty."""
-        return next((link.writes_refused for link in self._links() if link.writes_refused), "")
-
-    @property
-    def lag_ms(self) -> float | None:
-        """From writing a canary to hearing it, the slowest of all links; None while there is none."""
-        lags = [link.canary.lag_ms for link in self._links() if link.canary.lag_ms is not None]
-        return max(lags, default=None)
-
-    @property
-    def links(self) -> int:
-        """How many there were."""
-        return self._links_before + sum(member.primary.opened for member in self._members.values())
-
-    @property
-    def troubles(self) -> Counter[str]:
-        """Of links that ended or could not be opened, by the value of their `Kind`."""
-        return sum((member.primary.troubles for member in self._members.values()), self._troubles_before.copy())
-
-    @property
-    def channels(self) -> int:
-        """In the tables: wanted, or lingering."""
-        return self._homeless + sum(len(member.channels) for member in self._members.values())
-
-    @property
-    def reads_outstanding(self) -> int:
-        return sum(link.scripts.outstanding for link in self._links())
-
-    @property
-    def reads_queued(self) -> int:
-        return sum(link.scripts.queued for link in self._links())
-
-    def age_s(self) -> float:
-        """How long ago the last bytes came over the link whose record is being handed on, or was last."""
-        heard_ms = self._speaking.primary.heard_ms if self._speaking is not None else self._down_since_ms
-        return (self._clock_ms() - heard_ms) / 1000
-
-    def _links(self) -> list[Link]:
-        return [member.primary.link for member in self._members.values() if member.primary.link is not None]
 
     # Channels
 
@@ -335,8 +244,7 @@ class ClusterBus:
             self._settle(channel)
         for member in gone:
             log.info("Redis at %s serves no slot of the Cluster any more", member.address)
-            self._troubles_before += member.primary.troubles
-            self._links_before += member.primary.opened
+            self._remember(member)
             await member.close()
 
     def _member(self, address: Address) -> Member:

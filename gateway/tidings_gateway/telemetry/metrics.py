@@ -204,7 +204,8 @@ WRITES_REFUSED = Metric(
 LAST_HEARD = Metric(
     "tidings_bus_last_heard_seconds",
     "gauge",
-    "Time since the last byte came over the subscribed connection. A canary comes every TIDINGS_CANARY_INTERVAL_MS.",
+    "Time since the last byte came over the subscribed connection, in a Cluster the one that is silent for longest. A "
+    "canary comes every TIDINGS_CANARY_INTERVAL_MS.",
     watch="Above 10: this gateway is deaf, whatever else looks well. It replaces its link by itself; if that does not "
     "help, the log says why.",
 )
@@ -214,7 +215,8 @@ GENERATION = Metric(
 RESUBSCRIBES = Metric(
     "tidings_bus_resubscribes_total",
     "counter",
-    "Links opened after the first one: each subscribes every channel anew, and every session reads its log.",
+    "Links opened after the first one (in a Cluster, of each primary): each subscribes all its channels anew, and "
+    "their sessions read the log.",
     watch="More than a few an hour: see tidings_bus_lost_total for why.",
 )
 LOST = Metric(

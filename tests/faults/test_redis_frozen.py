@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tests.faults.scene import DURABLE, QUICK, scene
 from tests.support.ledger import Outcome
 from tests.support.valkey import ValkeyProcess
+from tests.support.waiting import until_sync
 
 Stop = Callable[[ValkeyProcess, float], Callable[[], None]]
 
@@ -30,15 +33,25 @@ def client_pause(store: ValkeyProcess, lasts_s: float) -> Callable[[], None]:
 
 
 def debug_sleep(store: ValkeyProcess, lasts_s: float) -> Callable[[], None]:
-    """One slow command, from a connection that waits for it."""
+    """One slow command, from a connection that waits for it. Returns when it runs."""
+    slow: Any = redis.Connection(host=store.host, port=store.port, socket_timeout=lasts_s + 30)
+    slow.send_command("DEBUG", "SLEEP", lasts_s)
 
-    def sleep() -> None:
-        with redis.Redis(port=store.port, socket_timeout=lasts_s + 30) as client:
-            client.execute_command("DEBUG", "SLEEP", lasts_s)
+    def asleep() -> bool:
+        with redis.Redis(host=store.host, port=store.port, socket_timeout=0.1, retry=Retry(NoBackoff(), 0)) as client:
+            try:
+                client.ping()
+            except redis.exceptions.TimeoutError:
+                return True
+            return False
 
-    thread = threading.Thread(target=sleep)
-    thread.start()
-    return thread.join
+    until_sync(asleep)
+
+    def awake() -> None:
+        slow.read_response()
+        slow.disconnect()
+
+    return awake
 
 
 @pytest.mark.timeout(180)

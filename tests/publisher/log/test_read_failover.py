@@ -67,8 +67,8 @@ def test_the_same_primary_keeps_the_epoch(own: ValkeyProcess) -> None:
 
 
 def test_a_stamp_that_was_lost_is_a_change_of_primary(own: ValkeyProcess) -> None:
-    """Who holds a position has read, and a read stamps. No stamp, though the log is old enough to have been read: it did
-    not reach the replica that took over, and neither, perhaps, did what was acknowledged after it."""
+    """Who holds a position has read, and a read stamps. If there is no stamp, it did not reach the replica that took
+    over, and neither, perhaps, did what was acknowledged after it."""
     log = RealLog(own, "t", failover="resync")
     log.append()
     position = log.read(None).top.decode()

@@ -109,6 +109,7 @@ async def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     assert "Traceback" not in output.read_text()
 
 
+@pytest.mark.full
 async def test_a_store_that_forgets_costs_a_refetch(prefix: str, tmp_path: Path) -> None:
     """All data goes away under pages that nobody strikes: each is told to refetch, does so, and what was acknowledged
     is then in its state or handed over."""

@@ -23,6 +23,7 @@ class DemoProcess:
         self._path = directory / "demo.log"
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self._interrupted = False
 
     def __enter__(self) -> DemoProcess:
         with self._path.open("wb") as log:
@@ -39,9 +40,11 @@ class DemoProcess:
         return self._path.read_text()
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Ctrl-C, once: a second one would cut the end short, and say so by its exit code."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGINT)
+        if not self._interrupted:
+            self._interrupted = True
+            self._process.send_signal(signal.SIGINT)
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None

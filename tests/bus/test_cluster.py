@@ -192,12 +192,12 @@ async def test_slots_move_under_a_publisher(cluster: Cluster, prefix: str, way: 
 
 async def test_reads_while_a_slot_is_on_its_way(cluster: Cluster, prefix: str) -> None:
     """Half-way through a move, with the keys here, there, or nowhere yet: a user who comes then is let in and gets what
-    is published; nobody is told to resync for it."""
+    is published. (With `trust`: to `resync` the new owner is another primary.)"""
     names = Names(prefix)
     async with AsyncPublisher(cluster.url, prefix=prefix) as publisher:
         for user, keys_moved, has_log in (("u0", False, True), ("u1", True, True), ("u2", False, False)):
             slot = slot_of(user)
-            bus = ClusterBus(cluster.url, names, PerChannel(), FAST)
+            bus = ClusterBus(cluster.url, names, PerChannel(), FAST, failover="trust")
             await bus.start()
             try:
                 start = None

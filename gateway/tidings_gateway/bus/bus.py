@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +26,7 @@ from tidings.log.page import Page
 from tidings.redis_url import parse_redis_url
 from tidings_gateway.bus.canary import CANARY, canary_name
 from tidings_gateway.bus.channels import Channels
+from tidings_gateway.bus.clock import monotonic_ms
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.bus.link import LinkParts
 from tidings_gateway.bus.locate import locator_of
@@ -36,10 +36,6 @@ from tidings_gateway.bus.reads import Reads
 from tidings_gateway.bus.subscriber import BusListener
 
 __all__ = ["Bus", "BusLimits", "BusListener"]
-
-
-def _monotonic_ms() -> float:
-    return time.monotonic() * 1000
 
 
 class Bus:
@@ -66,7 +62,7 @@ class Bus:
         url = parse_redis_url(redis_url)
         rng = rng or random.SystemRandom()
         self._reads = Reads(names, rng, meta_ttl_s, failover)
-        self._clock_ms = clock_ms or _monotonic_ms
+        self._clock_ms = clock_ms or monotonic_ms
         self._channels = Channels(linger_ms=limits.linger_ms, batch=limits.subscribe_batch)
         gateway_id = new_epoch(rng)
         self.gateway_id = gateway_id
@@ -148,7 +144,7 @@ class Bus:
     @property
     def relinks(self) -> int:
         """How many of them replaced an earlier one."""
-        return max(0, self._primary.opened - 1)
+        return self._primary.relinks
 
     @property
     def silent_s(self) -> float:

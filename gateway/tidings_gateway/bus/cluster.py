@@ -15,7 +15,6 @@ import asyncio
 import itertools
 import logging
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from tidings.log.script import Command
 from tidings.publishing.slots import parse_redirect
 from tidings.redis_url import Address, parse_redis_url
 from tidings_gateway.bus.canary import CANARY, canary_name
+from tidings_gateway.bus.clock import monotonic_ms
 from tidings_gateway.bus.clusterstate import ClusterState
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.bus.link import RETRY_AFTER_S, LinkParts
@@ -53,10 +53,6 @@ MAX_BOUNCES = 8
 otherwise keep us busy until they agree."""
 
 
-def _monotonic_ms() -> float:
-    return time.monotonic() * 1000
-
-
 class ClusterBus(ClusterState):
     """As `Bus`, whose arguments these are. Raises `InvalidSetting` for a URL that cannot be used."""
 
@@ -72,7 +68,7 @@ class ClusterBus(ClusterState):
         clock_ms: Callable[[], float] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(clock_ms or _monotonic_ms)
+        super().__init__(clock_ms or monotonic_ms)
         self._limits = limits or BusLimits()
         self._names = names
         self._listener = listener

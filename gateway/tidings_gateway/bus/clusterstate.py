@@ -30,7 +30,7 @@ class ClusterState:
     def _remember(self, gone: Member) -> None:
         self._troubles_before += gone.primary.troubles
         self._links_before += gone.primary.opened
-        self._relinks_before += gone.relinks
+        self._relinks_before += gone.primary.relinks
 
     @property
     def primaries(self) -> list[Member]:
@@ -91,7 +91,7 @@ class ClusterState:
     @property
     def relinks(self) -> int:
         """How many of them replaced an earlier one to the same primary."""
-        return self._relinks_before + sum(member.relinks for member in self._members.values())
+        return self._relinks_before + sum(member.primary.relinks for member in self._members.values())
 
     @property
     def silent_s(self) -> float:

@@ -70,6 +70,15 @@ def endpoint_of(url: RedisUrl, address: Address | None = None) -> Endpoint:
     return Endpoint(host, port, None, username, password, _context(url.tls) if url.tls else None)
 
 
+def sentinels_of(url: RedisUrl) -> list[Endpoint]:
+    """The Sentinels the URL names; they have credentials of their own, or none. Raises as `endpoint_of`."""
+    secret = url.sentinel_credentials
+    door = replace(
+        endpoint_of(url), username=secret.username if secret else None, password=secret.password if secret else None
+    )
+    return [replace(door, host=host, port=port) for host, port in url.addresses]
+
+
 def _context(options: TlsOptions) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=options.ca_certs)

@@ -47,11 +47,6 @@ class Member:
         self.primary = Primary(OneServer(endpoint), parts(self))
         self._owner = Owner(self.primary.run, f"bus owner {address}")
 
-    @property
-    def relinks(self) -> int:
-        """Links that replaced an earlier one."""
-        return max(0, self.primary.opened - 1)
-
     def start(self) -> None:
         self._owner.start()
 

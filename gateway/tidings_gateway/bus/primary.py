@@ -60,6 +60,11 @@ class Primary:
         return self.link is not None
 
     @property
+    def relinks(self) -> int:
+        """Links that replaced an earlier one."""
+        return max(0, self.opened - 1)
+
+    @property
     def down_ms(self) -> float:
         """How long there has been no link; 0 while there is one."""
         return 0.0 if self.link is not None else self._parts.clock_ms() - self._down_since_ms

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import hiredis
 
 from tidings.redis_url import Address, RedisUrl
-from tidings_gateway.bus.endpoint import Endpoint, endpoint_of
+from tidings_gateway.bus.endpoint import Endpoint, endpoint_of, sentinels_of
 from tidings_gateway.bus.inquiry import inquire
 from tidings_gateway.bus.trouble import Kind, Trouble
 
@@ -58,13 +58,7 @@ class Sentinels:
         self._service = url.service
         self._servers = endpoint_of(url)
         """How to get into a data server, wherever it is."""
-        credentials = url.sentinel_credentials
-        door = replace(
-            self._servers,
-            username=credentials.username if credentials else None,
-            password=credentials.password if credentials else None,
-        )
-        self._sentinels = [replace(door, host=host, port=port) for host, port in url.addresses]
+        self._sentinels = sentinels_of(url)
         self._majority = len(self._sentinels) // 2 + 1
         self._names = ", ".join(map(str, url.addresses))
         self._timeout_ms = timeout_ms

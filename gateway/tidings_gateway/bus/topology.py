@@ -12,6 +12,7 @@ import hiredis
 from tidings.publishing.slots import SlotMap, parse_slots
 from tidings.redis_url import Address, RedisUrl
 from tidings_gateway.bus.endpoint import Endpoint, endpoint_of
+from tidings_gateway.bus.info import info_fields
 from tidings_gateway.bus.inquiry import inquire
 from tidings_gateway.bus.trouble import Kind, Trouble
 
@@ -83,12 +84,6 @@ class Topology:
             raise Trouble(Kind.CLUSTER, f"what listens at {address} is no node of a Cluster") from None
         if not found.ranges:
             raise Trouble(Kind.CLUSTER, f"Redis at {address} knows of nobody who serves a slot")
-        fields = _fields(info)
+        # Empty for a node whose user may not ask: then any answer is as good as another.
+        fields = info_fields(info)
         return View(fields.get("cluster_state") == "ok", int(fields.get("cluster_current_epoch", 0)), found)
-
-
-def _fields(info: object) -> dict[str, str]:
-    """Empty for a node whose user may not ask: then any answer is as good as another."""
-    if not isinstance(info, bytes):
-        return {}
-    return dict(line.split(":", 1) for line in info.decode("latin-1").split() if ":" in line)

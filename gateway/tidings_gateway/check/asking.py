@@ -16,11 +16,13 @@ from tidings.log.eventlog import READ, new_epoch
 from tidings.log.names import Names
 from tidings_gateway.bus.canary import CANARY, canary_name
 from tidings_gateway.bus.channels import Channels
+from tidings_gateway.bus.clock import monotonic_ms
+from tidings_gateway.bus.info import info_fields
 from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.bus.link import Link, LinkParts
 from tidings_gateway.bus.resp import RespConnection
 from tidings_gateway.bus.trouble import Kind, Trouble, kind_of, trouble
-from tidings_gateway.check.conversation import attempt, connected, fields, now_ms, text
+from tidings_gateway.check.conversation import attempt, connected, text
 from tidings_gateway.check.facts import Facts
 from tidings_gateway.check.locating import locate
 from tidings_gateway.check.permissions import TOO_MUCH, trials
@@ -96,7 +98,7 @@ async def _talk(connection: RespConnection, names: Names, user: str, *, sharded:
         if isinstance(reply, hiredis.ReplyError):
             unseen["INFO"] = str(reply)
             break
-        info |= fields(reply)
+        info |= info_fields(reply)
     config: dict[str, str] = {}
     for name in SETTINGS_OF_REDIS:
         reply = await attempt(connection, "CONFIG", "GET", name)
@@ -106,7 +108,7 @@ async def _talk(connection: RespConnection, names: Names, user: str, *, sharded:
         config |= dict(_pairs(reply))
     cluster: dict[str, str] = {}
     if info.get("cluster_enabled") == "1":
-        cluster = fields(await attempt(connection, "CLUSTER", "INFO"))
+        cluster = info_fields(await attempt(connection, "CLUSTER", "INFO"))
     whoami = await attempt(connection, "ACL", "WHOAMI")
     user = text(whoami) if isinstance(whoami, (bytes, str)) else user
     refused = await _refused(connection, names, sharded=sharded)
@@ -175,10 +177,10 @@ async def _clock(connection: RespConnection) -> tuple[float | None, float]:
 async def _pings(connection: RespConnection) -> tuple[float, ...]:
     times = []
     for _ in range(PINGS):
-        sent_ms = now_ms()
+        sent_ms = monotonic_ms()
         if isinstance(await attempt(connection, "PING"), hiredis.ReplyError):
             return ()
-        times.append(now_ms() - sent_ms)
+        times.append(monotonic_ms() - sent_ms)
     return tuple(sorted(times))
 
 
@@ -206,7 +208,7 @@ async def _canary(endpoint: Endpoint, settings: Settings) -> dict[str, Any]:
         listener=_Nobody(),
         limits=limits,
         next_generation=lambda: 1,
-        clock_ms=now_ms,
+        clock_ms=monotonic_ms,
         rng=rng,
     )
     try:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import hiredis
 
 from tidings.publishing.slots import parse_slots
-from tidings_gateway.bus.endpoint import Endpoint, endpoint_of
-from tidings_gateway.bus.trouble import trouble
-from tidings_gateway.check.conversation import attempt, connected, fields, text
+from tidings.redis_url import Address
+from tidings_gateway.bus.endpoint import Endpoint, endpoint_of, sentinels_of
+from tidings_gateway.bus.info import info_fields
+from tidings_gateway.bus.sentinel import Sentinels
+from tidings_gateway.bus.trouble import Trouble, trouble
+from tidings_gateway.check.conversation import attempt, connected, text
 from tidings_gateway.check.topology import SentinelFacts, Topology
 
 if TYPE_CHECKING:
-    from tidings.redis_url import Address, RedisUrl
+    from tidings.redis_url import RedisUrl
 
 
 async def locate(url: RedisUrl, timeout_s: float) -> tuple[Topology, list[Endpoint]]:
@@ -28,43 +30,35 @@ async def locate(url: RedisUrl, timeout_s: float) -> tuple[Topology, list[Endpoi
 
 
 async def _by_sentinels(url: RedisUrl, timeout_s: float) -> tuple[Topology, list[Endpoint]]:
-    told = await asyncio.gather(*(_sentinel(url, address, timeout_s) for address in url.addresses))
+    asked = (_sentinel(endpoint, url.service or "", timeout_s) for endpoint in sentinels_of(url))
+    facts = tuple(await asyncio.gather(*asked))
     service = url.service or ""
-    facts = tuple(each for each, _ in told)
-    found = next((address for _, address in told if address is not None), None)
-    if found is None:
+    try:
+        # The one a gateway would go to: when Sentinels disagree, that is not the one named first.
+        primary = await Sentinels(url, timeout_ms=1000 * timeout_s).locate()
+    except Trouble:
         return Topology("sentinel", service, facts, trouble=f"No Sentinel says where {service} is"), []
-    return Topology("sentinel", service, facts), [endpoint_of(url, found)]
+    return Topology("sentinel", service, facts), [primary]
 
 
-async def _sentinel(url: RedisUrl, address: Address, timeout_s: float) -> tuple[SentinelFacts, Address | None]:
-    secret = url.sentinel_credentials
-    endpoint = replace(
-        endpoint_of(url, address),
-        username=secret.username if secret else None,
-        password=secret.password if secret else None,
-    )
+async def _sentinel(endpoint: Endpoint, service: str, timeout_s: float) -> SentinelFacts:
     at = str(endpoint)
     try:
         async with asyncio.timeout(timeout_s), connected(endpoint) as connection:
-            reply = await attempt(connection, "SENTINEL", "MASTER", url.service or "")
+            reply = await attempt(connection, "SENTINEL", "MASTER", service)
     except Exception as error:  # noqa: BLE001 - put into words
-        return SentinelFacts(
-            at, f"The Sentinel cannot be asked: {trouble(error, endpoint, doing='the check').words}"
-        ), None
+        return SentinelFacts(at, f"The Sentinel cannot be asked: {trouble(error, endpoint, doing='the check').words}")
     if isinstance(reply, hiredis.ReplyError):
-        return SentinelFacts(at, f"The Sentinel {at} does not say where {url.service} is: {reply}"), None
+        return SentinelFacts(at, f"The Sentinel {at} does not say where {service} is: {reply}")
     told = _pairs(reply)
-    primary = type(address)(told["ip"], int(told["port"]))
-    facts = SentinelFacts(
+    return SentinelFacts(
         at,
-        primary=str(primary),
+        primary=str(Address(told["ip"], int(told["port"]))),
         flags=tuple(told.get("flags", "").split(",")),
         quorum=int(told.get("quorum", "0")),
         sentinels=int(told.get("num-other-sentinels", "0")) + 1,
         replicas=int(told.get("num-slaves", "0")),
     )
-    return facts, primary
 
 
 async def _by_nodes(url: RedisUrl, timeout_s: float) -> tuple[Topology, list[Endpoint]]:
@@ -74,7 +68,7 @@ async def _by_nodes(url: RedisUrl, timeout_s: float) -> tuple[Topology, list[End
         try:
             async with asyncio.timeout(timeout_s), connected(endpoint) as connection:
                 # Nobody but this check needs it, so a user may lack it.
-                info = fields(await attempt(connection, "CLUSTER", "INFO"))
+                info = info_fields(await attempt(connection, "CLUSTER", "INFO"))
                 slots = parse_slots(await connection.send("CLUSTER", "SLOTS"), address)
         except Exception as error:  # noqa: BLE001 - put into words
             words.append(trouble(error, endpoint, doing="the check").words)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tidings.log.names import SLOTS
 from tidings.redis_url import Kind
 from tidings_gateway.check.finding import Finding, fail, note, ok, warn
 
-SLOTS = 16_384
 MAJORITY_OF = 3
 """Fewer Sentinels cannot tell a dead primary from their own dead network."""
 

@@ -14,6 +14,8 @@ from blockbuster import BlockBuster
 from hypothesis import HealthCheck, settings
 
 from tests.support.children import children
+from tests.support.commandline import cli as cli
+from tests.support.commandline import program as program
 from tests.support.valkey import ValkeyProcess
 
 for _name in [name for name in os.environ if name.startswith("TIDINGS_")]:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from tests.bus.support import STEADY
+from tests.bus.support import STEADY, kill_pubsub
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
+from tidings import AsyncPublisher
 from tidings.log.eventlog import Failover
 from tidings.log.names import Names
+from tidings.redis_url import Address
 from tidings_gateway.bus.bus import Bus
 from tidings_gateway.bus.cluster import ClusterBus
 from tidings_gateway.bus.limits import BusLimits
+from tidings_gateway.bus.link import Link
 from tidings_gateway.core import frames
 from tidings_gateway.core.feed import Feed
 from tidings_gateway.core.frames import Frame
@@ -29,6 +33,9 @@ from tidings_gateway.hub import HEAL_READS, Hub
 from tidings_gateway.session import Limits, Session
 
 LIMITS = Limits(queue_events=256, queue_bytes=262_144, page_events=128, page_bytes=131_072, rng=random.Random(1))
+
+BACK_S = 10
+"""Everybody has events again within this, seconds, whatever was done to a Cluster."""
 
 
 class CountingSink:
@@ -147,9 +154,7 @@ class Fleet:
 
     def kill_link(self, server: ValkeyProcess) -> None:
         """Redis cuts our subscribed connection, and nobody else's."""
-        for line in server.cli("CLIENT", "LIST", "TYPE", "pubsub").splitlines():
-            if f"name=tidings-{self.bus.gateway_id}-pubsub".encode() in line:
-                server.cli("CLIENT", "KILL", "ID", line.split()[0].removeprefix(b"id="))
+        kill_pubsub(server, self.bus.gateway_id)
 
     async def __aenter__(self) -> Fleet:
         try:
@@ -163,6 +168,38 @@ class Fleet:
         for session in self.sessions:
             session.close()
         await self.bus.close()
+
+
+def numbers(fleet: Fleet, user: int) -> list[int]:
+    frames = [json.loads(payload) for payload in fleet.sinks[user].frames]
+    return [frame["data"] for frame in frames if frame["type"] == "event"]
+
+
+def resyncs(fleet: Fleet, user: int) -> list[bytes]:
+    return [payload for payload in fleet.sinks[user].frames if b'"type":"resync"' in payload]
+
+
+async def everybody_gets(fleet: Fleet, publisher: AsyncPublisher, number: int, deadline_s: float = BACK_S) -> None:
+    """One event to each user, and each session has it as its last."""
+    begun = time.monotonic()
+    for user in range(fleet.count):
+        await publisher.publish(fleet.users[user], "n", number)
+    left = max(0.1, deadline_s - (time.monotonic() - begun))
+    await until(
+        lambda: all(numbers(fleet, user)[-1:] == [number] for user in range(fleet.count)),
+        left,
+        f"all have event {number}",
+        every_s=0.05,
+    )
+
+
+def bus_of(fleet: Fleet) -> ClusterBus:
+    assert isinstance(fleet.bus, ClusterBus)
+    return fleet.bus
+
+
+def links_of(fleet: Fleet) -> dict[Address, Link | None]:
+    return {address: member.primary.link for address, member in bus_of(fleet)._members.items()}
 
 
 @dataclass

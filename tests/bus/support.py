@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+
+import pytest
 
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
@@ -23,6 +26,12 @@ STEADY = BusLimits(linger_ms=50)
 
 NOTICED_S = (FAST.canary_interval_ms + FAST.canary_timeout_ms) / 1000
 """A dead link is noticed within this, by `FAST`."""
+
+HEALED_S = 5
+"""Users have their events within this after Redis is back."""
+
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
+"""A Redis that has what it acknowledged, also after `kill -9`."""
 
 RNG = random.SystemRandom()
 
@@ -82,6 +91,23 @@ def append(server: ValkeyProcess, names: Names, user: str, body: bytes) -> None:
     server.cli("EVAL", command.script.text, len(command.keys), *command.keys, *command.args)
 
 
+async def heard(server: ValkeyProcess, listener: Listener, names: Names, user: str, body: bytes) -> None:
+    """What is published now arrives."""
+    await until(lambda: names.channel(user) in listener.on, HEALED_S, "the channel is back")
+    append(server, names, user, body)
+    await until(lambda: body in listener.bodies(names.channel(user)), what=f"{body!r} is heard")
+
+
+async def several_attempts(bus: Bus) -> None:
+    """Long enough to see that each says no more than the one before."""
+    after = bus._primary.attempts + 3
+    await until(lambda: bus._primary.attempts >= after, 15, "three more attempts")
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 def numsub(server: ValkeyProcess, channels: list[bytes]) -> list[int]:
     """How many subscribers Redis counts for each channel."""
     return list(server.cli("PUBSUB", "NUMSUB", *channels)[1::2])
@@ -98,6 +124,13 @@ def raw_clients(server: ValkeyProcess) -> list[str]:
     return listed.decode().splitlines()
 
 
+def kill_pubsub(server: ValkeyProcess, gateway_id: str) -> None:
+    """Redis cuts the subscribed connection of this gateway, and nobody else's."""
+    for line in raw_clients(server):
+        if f"name=tidings-{gateway_id}-pubsub" in line:
+            server.cli("CLIENT", "KILL", "ID", line.split()[0].removeprefix("id="))
+
+
 async def turn(times: int = 1) -> None:
     """Let the event loop go round."""
     for _ in range(times):
@@ -105,15 +138,21 @@ async def turn(times: int = 1) -> None:
 
 
 __all__ = [
+    "DURABLE",
     "FAST",
+    "HEALED_S",
     "NOTICED_S",
     "STEADY",
     "Listener",
     "append",
     "clients",
+    "heard",
+    "kill_pubsub",
     "numsub",
     "raw_clients",
     "replace",
     "running",
+    "several_attempts",
     "turn",
+    "warnings",
 ]

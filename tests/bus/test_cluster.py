@@ -1,32 +1,27 @@
-"""The bus of a Cluster, on real nodes: every user's channel is where its slot is, whatever moves, dies or is cut."""
+"""The bus of a Cluster, on real nodes: every user's channel is where its slot is, whatever moves or is cut."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
-import json
-import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.bus.fleet import Fleet
-from tests.bus.support import FAST, Listener, raw_clients, running
-from tests.support.cluster import Cluster, Node, known, state
+from tests.bus.fleet import BACK_S, Fleet, everybody_gets, links_of, numbers
+from tests.bus.support import FAST, Listener, kill_pubsub, running
+from tests.support.cluster import Cluster, Node
 from tests.support.ports import free_port
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
 from tidings import AsyncPublisher
 from tidings.errors import PublishError, StoreUnavailable
 from tidings.log.names import Names, slot_of
-from tidings.redis_url import Address
 from tidings_gateway.bus.cluster import ClusterBus
-from tidings_gateway.bus.link import Link
 from tidings_gateway.bus.slots import slot_of_channel
 from tidings_gateway.bus.trouble import Kind, Trouble
 
-BACK_S = 10
 USERS = 300
 
 
@@ -36,58 +31,12 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def doubled() -> Iterator[Cluster]:
-    """With a replica for each primary."""
-    with Cluster(replicas=1) as cluster:
-        yield cluster
-
-
 class PerChannel(Listener):
     """Several links are confirmed side by side: only one channel's own generations grow."""
 
     def channel_on(self, channel: bytes, generation: int) -> None:
         self.generations.clear()
         super().channel_on(channel, generation)
-
-
-def numbers(fleet: Fleet, user: int) -> list[int]:
-    frames = [json.loads(payload) for payload in fleet.sinks[user].frames]
-    return [frame["data"] for frame in frames if frame["type"] == "event"]
-
-
-def resyncs(fleet: Fleet, user: int) -> list[bytes]:
-    return [payload for payload in fleet.sinks[user].frames if b'"type":"resync"' in payload]
-
-
-async def everybody_gets(fleet: Fleet, publisher: AsyncPublisher, number: int, deadline_s: float = BACK_S) -> None:
-    """One event to each user, and each session has it as its last."""
-    begun = time.monotonic()
-    for user in range(fleet.count):
-        await publisher.publish(fleet.users[user], "n", number)
-    left = max(0.1, deadline_s - (time.monotonic() - begun))
-    await until(
-        lambda: all(numbers(fleet, user)[-1:] == [number] for user in range(fleet.count)),
-        left,
-        f"all have event {number}",
-        every_s=0.05,
-    )
-
-
-def bus_of(fleet: Fleet) -> ClusterBus:
-    assert isinstance(fleet.bus, ClusterBus)
-    return fleet.bus
-
-
-def links_of(fleet: Fleet) -> dict[Address, Link | None]:
-    return {address: member.primary.link for address, member in bus_of(fleet)._members.items()}
-
-
-def kill_pubsub(cluster: Cluster, bus_id: str) -> None:
-    for node in cluster.primaries:
-        for line in raw_clients(node):
-            if f"name=tidings-{bus_id}-pubsub" in line:
-                node.cli("CLIENT", "KILL", "ID", line.split()[0].removeprefix("id="))
 
 
 def subscribed(node: Node) -> int:
@@ -106,7 +55,8 @@ async def test_300_users_over_cut_links_and_a_moved_slot(cluster: Cluster, prefi
     ):
         await everybody_gets(fleet, publisher, 1)
         assert {subscribed(node) > 0 for node in cluster.primaries} == {True}
-        kill_pubsub(cluster, fleet.bus.gateway_id)
+        for node in cluster.primaries:
+            kill_pubsub(node, fleet.bus.gateway_id)
         await everybody_gets(fleet, publisher, 2)
         await until(lambda: sum(subscribed(node) for node in cluster.primaries) == USERS, BACK_S)
         await asyncio.to_thread(cluster.move, slot, cluster.others(cluster.owner(slot))[0])
@@ -129,9 +79,7 @@ async def test_a_lost_link_is_told_to_its_own_channels(cluster: Cluster, prefix:
         before, cut = dict(listener.on), cluster.primaries[0]
         there = {channel for channel, node in at.items() if node is cut}
         assert 0 < len(there) < 30
-        for line in raw_clients(cut):
-            if f"name=tidings-{bus.gateway_id}-pubsub" in line:
-                cut.cli("CLIENT", "KILL", "ID", line.split()[0].removeprefix("id="))
+        kill_pubsub(cut, bus.gateway_id)
         await until(lambda: set(listener.off) == there and len(listener.on) == 30, BACK_S)
         assert sorted(listener.off) == sorted(there), "each of them once"
         assert listener.lost == 0
@@ -221,18 +169,10 @@ async def test_reads_while_a_slot_is_on_its_way(cluster: Cluster, prefix: str) -
                 await bus.close()
 
 
-class Told(Listener):
-    """Remembers, and lets generations go back: a channel may move to a primary whose link is older."""
-
-    def channel_on(self, channel: bytes, generation: int) -> None:
-        self.generations.clear()
-        super().channel_on(channel, generation)
-
-
 @contextlib.asynccontextmanager
-async def three_users(cluster: Cluster, prefix: str) -> AsyncIterator[tuple[ClusterBus, Told, list[bytes]]]:
+async def three_users(cluster: Cluster, prefix: str) -> AsyncIterator[tuple[ClusterBus, PerChannel, list[bytes]]]:
     """A bus with one channel at each primary, all confirmed."""
-    names, told = Names(prefix), Told()
+    names, told = Names(prefix), PerChannel()
     users = [
         next(user for user in (f"u{n}" for n in range(999)) if cluster.owner(slot_of(user)) is node)
         for node in cluster.primaries
@@ -307,88 +247,6 @@ async def test_a_map_that_was_wrong(cluster: Cluster, prefix: str) -> None:
         await until(lambda: told.on.keys() == set(channels), BACK_S)
         assert bus._homes[channels[0]] is not bus._members[wrong]
         assert {member.address: member.primary.link for member in bus.primaries} == links
-
-
-async def test_a_primary_that_dies_is_felt_by_its_users_alone(prefix: str) -> None:
-    """Its replica takes over; the others' events flow all the time, over the links they had (unless the Cluster stops
-    altogether when a slot is not served, `cluster-require-full-coverage`)."""
-    with Cluster("--cluster-require-full-coverage", "no", replicas=1) as cluster:
-        async with (
-            Fleet(cluster.url, prefix, 60, FAST) as fleet,
-            AsyncPublisher(cluster.url, prefix=prefix, deadline_s=10) as publisher,
-        ):
-            await everybody_gets(fleet, publisher, 1)
-            dead = cluster.primaries[0]
-            links = links_of(fleet)
-            spared = [user for user in range(60) if cluster.owner(slot_of(f"u{user}")) is not dead]
-            assert 0 < len(spared) < 60
-            dead.kill()
-            for user in spared:
-                await publisher.publish(f"u{user}", "n", 2)
-            await until(lambda: all(numbers(fleet, user)[-1:] == [2] for user in spared), every_s=0.02)
-            await until(lambda: bus_of(fleet).whole and len(bus_of(fleet).primaries) == 3, 20, "the replica is found")
-            await everybody_gets(fleet, publisher, 3)
-            kept = {address for address, link in links_of(fleet).items() if links.get(address) is link}
-            assert kept == {address for address in links if address.port != dead.port}
-
-
-async def test_a_replica_takes_over_in_agreement(doubled: Cluster, prefix: str) -> None:
-    """The old primary lives on as a replica: it is left, and nobody stays subscribed there."""
-    async with (
-        Fleet(doubled.url, prefix, 60, FAST) as fleet,
-        AsyncPublisher(doubled.url, prefix=prefix, deadline_s=10) as publisher,
-    ):
-        await everybody_gets(fleet, publisher, 1)
-        old = doubled.primaries[0]
-        await asyncio.to_thread(doubled.failover, old)
-        await everybody_gets(fleet, publisher, 2)
-        await until(lambda: not [line for line in raw_clients(old) if fleet.bus.gateway_id in line], BACK_S)
-
-
-async def test_after_a_failover_each_session_is_told_to_resync(doubled: Cluster, prefix: str) -> None:
-    """Those of the primary that was replaced, if they had a position before, and nobody else."""
-    async with (
-        Fleet(doubled.url, prefix, 30, FAST, failover="resync") as fleet,
-        AsyncPublisher(doubled.url, prefix=prefix, deadline_s=10) as publisher,
-    ):
-        await everybody_gets(fleet, publisher, 1)
-        old = doubled.primaries[1]
-        touched = {user for user in range(30) if doubled.owner(slot_of(f"u{user}")) is old}
-        await asyncio.to_thread(doubled.failover, old)
-        await until(lambda: {user for user in range(30) if resyncs(fleet, user)} == touched, BACK_S, every_s=0.05)
-        await fleet.until_live()
-        await everybody_gets(fleet, publisher, 2)
-        assert {user for user in range(30) if resyncs(fleet, user)} == touched
-        assert all(len(resyncs(fleet, user)) == 1 for user in touched)
-
-
-async def test_a_primary_comes_and_its_last_slot_goes(prefix: str) -> None:
-    """A node that is given slots gets a link; one whose last slot was taken away is left."""
-    with Cluster(primaries=2) as cluster:
-        async with (
-            Fleet(cluster.url, prefix, 40, FAST) as fleet,
-            AsyncPublisher(cluster.url, prefix=prefix, deadline_s=10) as publisher,
-        ):
-            # One that lost its last slot would become a replica otherwise.
-            newcomer = Node("--cluster-allow-replica-migration", "no").start()
-            try:
-                first = cluster.primaries[0]
-                first.cli("CLUSTER", "MEET", "127.0.0.1", newcomer.port, newcomer.bus_port)
-                cluster.primaries.append(newcomer)
-                await until(lambda: all(known(node) == 3 and state(node) == "ok" for node in cluster.primaries), BACK_S)
-                slot = slot_of("u5")
-                source = cluster.owner(slot)
-                await asyncio.to_thread(cluster.move, slot, newcomer)
-                await everybody_gets(fleet, publisher, 1)
-                assert len(bus_of(fleet).primaries) == 3
-                await asyncio.to_thread(cluster.move, slot, source)
-                await everybody_gets(fleet, publisher, 2)
-                # Its canary's slot is gone too, so its link ends, and nobody is there to be linked to.
-                await until(lambda: len(bus_of(fleet).primaries) == 2, BACK_S)
-                assert bus_of(fleet).whole
-            finally:
-                newcomer.close()
-                cluster.primaries.remove(newcomer)
 
 
 async def test_what_is_no_cluster_is_said(valkey: ValkeyProcess, prefix: str) -> None:

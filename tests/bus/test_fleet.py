@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
-from tests.bus.fleet import Fleet, cut_and_measure
+from tests.bus.fleet import Fleet, cut_and_measure, numbers
 from tests.bus.support import append, numsub
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
@@ -20,11 +19,6 @@ STALL_S = 0.2
 
 def event(number: int) -> bytes:
     return b'{"event":"n","data":%d,"time":1}' % number
-
-
-def numbers(fleet: Fleet, user: int) -> list[int]:
-    frames = [json.loads(payload) for payload in fleet.sinks[user].frames]
-    return [frame["data"] for frame in frames if frame["type"] == "event"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tidings_gateway.settings import load_settings
 
 API_KEY = "key-" + "k" * 40
 ORIGIN = "https://app.example.com"
+HELLO = {"user": "anna", "event": "hello", "data": {"n": 1}}
 
 client_files()  # Read now: in a program this happens before its event loop runs.
 
@@ -57,6 +58,18 @@ def make_door(publisher: Publishing, **environ: str) -> Door:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     made = Door(app, httpx.AsyncClient(transport=transport, base_url="http://gateway"), publisher)
     return made
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """What an answer of problem+json says, which must have this status and code."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["cache-control"] == "no-store"
+    body: dict[str, Any] = answer.json()
+    assert body["status"] == status
+    assert body["code"] == code
+    assert body["type"] == "about:blank"
+    return body
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.publisher.publishing.tls import TlsRelay
+from tests.support.tls import TlsRelay
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.publisher.publishing.tls import TlsRelay
 from tests.publisher.stub import StubGateway
 from tests.support.proxy import FaultProxy, ThreadedProxy
+from tests.support.tls import TlsRelay
 from tests.support.tokens import API_KEY
 from tidings.errors import InvalidSetting
 from tidings.publishing.http_blocking import MAX_ANSWER_BYTES, BlockingHttp

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.publisher.publishing.test_redis_blocking import request
-from tests.publisher.publishing.tls import TlsRelay
 from tests.support.proxy import FaultProxy
+from tests.support.tls import TlsRelay
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
 from tidings.publishing.faults import ServerError

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.publisher.publishing.tls import TlsRelay
 from tests.support.proxy import ThreadedProxy
+from tests.support.tls import TlsRelay
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
 from tidings.publishing.faults import ServerError

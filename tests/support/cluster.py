@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import redis
 
 from tests.support.ports import free_port
 from tests.support.replicated import is_primary
+from tests.support.started import Started
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
 
@@ -27,14 +28,14 @@ class Node(ValkeyProcess):
         super().__init__(*settings, *extra)
         self.id = ""
 
-    def start(self, deadline_s: float = 10, *, wait: bool = True) -> Node:
+    def start(self, deadline_s: float = 10, *, wait: bool = True) -> Self:
         super().start(deadline_s, wait=wait)
         if wait:
             self.id = self.cli("CLUSTER", "MYID").decode()
         return self
 
 
-class Cluster:
+class Cluster(Started):
     """`primaries` share all slots evenly. `nodes` lists the primaries first, then their replicas."""
 
     def __init__(self, *extra: str, primaries: int = 3, replicas: int = 0) -> None:
@@ -50,7 +51,7 @@ class Cluster:
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.primaries)
 
-    def start(self) -> Cluster:
+    def start(self) -> Self:
         """Returns when every node agrees on who serves what, and all slots are served."""
         nodes = self.nodes
         for node in nodes:
@@ -163,16 +164,6 @@ class Cluster:
             for node in self.nodes:
                 stack.callback(node.close)
 
-    def __enter__(self) -> Cluster:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _serves(asked: Node, node: Node, slot: int | None = None) -> bool:
     """Whether `asked` says that `node` serves the slot, or anything at all."""
@@ -183,7 +174,7 @@ def _serves(asked: Node, node: Node, slot: int | None = None) -> bool:
 
 
 def state(node: Node) -> str:
-    return str(_info(node)["cluster_state"])
+    return _info(node)["cluster_state"]
 
 
 def known(node: Node) -> int:
@@ -191,7 +182,4 @@ def known(node: Node) -> int:
 
 
 def _info(node: Node) -> dict[str, str]:
-    answer: Any = node.cli("CLUSTER", "INFO")
-    if isinstance(answer, dict):
-        return {str(name): str(value) for name, value in answer.items()}
-    return dict(line.split(":", 1) for line in answer.decode().split() if ":" in line)
+    return dict(line.split(":", 1) for line in node.cli("CLUSTER", "INFO").decode().split())

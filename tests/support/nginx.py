@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import httpx
 import pytest
@@ -19,6 +19,7 @@ import pytest
 from tests.support.children import spawn
 from tests.support.ports import free_port
 from tests.support.sources import ROOT
+from tests.support.started import Started
 from tests.support.waiting import until, until_sync
 
 CONF = ROOT / "deploy" / "nginx.conf"
@@ -35,7 +36,7 @@ def needs_nginx() -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
 
 
-class NginxProcess:
+class NginxProcess(Started):
     """In front of `gateways`, ports of 127.0.0.1. Takes pages on `port`, publishers on `publishers_port`."""
 
     def __init__(self, gateways: Sequence[int]) -> None:
@@ -82,7 +83,7 @@ class NginxProcess:
         user = " user root;" if os.geteuid() == 0 else ""
         return ["nginx", "-p", str(self.directory), "-c", str(self.conf), "-g", f"daemon off;{user}", *extra]
 
-    def start(self, deadline_s: float = 10) -> NginxProcess:
+    def start(self, deadline_s: float = 10) -> Self:
         assert self._process is None, "already started"
         self._log = (self.directory / "nginx.log").open("ab")
         self._process = spawn(self.command(), log=self._log, cwd=self.directory)
@@ -144,13 +145,3 @@ class NginxProcess:
             if self._log is not None:
                 self._log.close()
             shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> NginxProcess:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, Self
 
 import redis
 
 from tests.support.proxy import ThreadedProxy
+from tests.support.started import Started
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
 
@@ -15,7 +16,7 @@ from tests.support.waiting import until_sync
 _QUICK = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
 
 
-class Replicated:
+class Replicated(Started):
     """`primary` and `replicas`. `linked`: the replicas reach the primary through `link`, a proxy; clients do not.
 
     `extra` goes to the command line of every server. After `promote` the names say who is what now.
@@ -28,7 +29,7 @@ class Replicated:
         self._linked = linked
         self._all = [self.primary, *self.replicas]
 
-    def start(self) -> Replicated:
+    def start(self) -> Self:
         """Returns when every replica is online: what is written from now on reaches it."""
         self.primary.start()
         leads_to = self.primary.port
@@ -66,16 +67,6 @@ class Replicated:
                 stack.callback(server.close)
             if self.link is not None:
                 stack.callback(self.link.close)
-
-    def __enter__(self) -> Replicated:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def role(server: ValkeyProcess) -> Any:

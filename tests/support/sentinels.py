@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
+from typing import Self
 
 import redis
 
 from tests.support.replicated import Replicated, is_primary
+from tests.support.started import Started
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
 
@@ -47,7 +49,7 @@ class SentinelProcess(ValkeyProcess):
         return [*command, "--dir", str(self.directory), "--daemonize", "no"]
 
 
-class Sentinels:
+class Sentinels(Started):
     """A primary, its replicas and the Sentinels that watch them. One Sentinel is quick; give `count=3` where the point
     is that one of them is wrong or gone.
 
@@ -91,7 +93,7 @@ class Sentinels:
         primary = self.primary
         return [server for server in self.servers if server is not primary]
 
-    def start(self) -> Sentinels:
+    def start(self) -> Self:
         """Returns when every Sentinel knows every replica and every other Sentinel."""
         self.data.start()
         quorum = self.count // 2 + 1
@@ -158,16 +160,6 @@ class Sentinels:
             stack.callback(self.data.close)
             for sentinel in self.sentinels:
                 stack.callback(sentinel.close)
-
-    def __enter__(self) -> Sentinels:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _accepts(sentinel: SentinelProcess, service: str) -> bool:

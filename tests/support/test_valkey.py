@@ -43,6 +43,15 @@ def test_a_server_that_cannot_start_says_why() -> None:
     server.close()
 
 
+def test_a_server_that_cannot_start_leaves_nothing_behind() -> None:
+    """Nobody is inside the `with` to clean up: neither a process nor a directory stays."""
+    server = ValkeyProcess("--no-such-option", "1")
+    with pytest.raises(RuntimeError, match="no-such-option"), server:
+        raise AssertionError("it runs")
+    assert not server.running
+    assert not server.directory.exists()
+
+
 async def test_shared_fixture_is_private_to_the_worker(valkey: ValkeyProcess, prefix: str) -> None:
     """The session-wide server answers, and a prefix is unused."""
     assert valkey.cli("KEYS", f"{prefix}*") == []

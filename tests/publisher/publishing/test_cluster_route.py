@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.publisher.publishing.asking import ask
 from tidings.log.names import slot_of
 from tidings.publishing.cluster_route import ClusterRoute
 from tidings.publishing.faults import ServerError
-from tidings.publishing.plan import Failure, Outcome, Refusal
+from tidings.publishing.plan import Failure
 from tidings.publishing.routes import Question, Server
 from tidings.redis_url import Address, parse_redis_url
 
@@ -25,12 +26,6 @@ assert slot_of(LOW) < 8192 <= slot_of(HIGH)
 @pytest.fixture
 def route() -> ClusterRoute:
     return ClusterRoute(parse_redis_url("redis+cluster://a,z"))
-
-
-def ask(route: ClusterRoute, answer: Any) -> Refusal | None:
-    question = route.question()
-    assert question is not None
-    return route.learn(question, Outcome(failure=answer) if isinstance(answer, Failure) else Outcome([answer]))
 
 
 def test_users_go_where_their_slots_are(route: ClusterRoute) -> None:

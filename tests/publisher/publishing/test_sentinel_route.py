@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.publisher.publishing.asking import ask
 from tidings.publishing.faults import ServerError
-from tidings.publishing.plan import Failure, Outcome, Refusal
+from tidings.publishing.plan import Failure
 from tidings.publishing.routes import Question, Server
 from tidings.publishing.sentinel_route import SentinelRoute
 from tidings.redis_url import Address, parse_redis_url
@@ -19,12 +20,6 @@ OLD, NEW = Server(Address("10.0.0.1", 6379)), Server(Address("10.0.0.2", 6380))
 @pytest.fixture
 def route() -> SentinelRoute:
     return SentinelRoute(parse_redis_url("redis+sentinel://s1,s2,s3/orders"))
-
-
-def ask(route: SentinelRoute, answer: Any) -> Refusal | None:
-    question = route.question()
-    assert question is not None
-    return route.learn(question, Outcome(failure=answer) if isinstance(answer, Failure) else Outcome([answer]))
 
 
 def test_the_first_that_answers_is_believed(route: SentinelRoute) -> None:

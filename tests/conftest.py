@@ -17,6 +17,7 @@ from tests.support.children import children
 from tests.support.commandline import cli as cli
 from tests.support.commandline import program as program
 from tests.support.valkey import ValkeyProcess
+from tests.support.waiting import POLL_S
 
 for _name in [name for name in os.environ if name.startswith("TIDINGS_")]:
     del os.environ[_name]  # A developer's own settings must not decide how the tests end.
@@ -63,7 +64,7 @@ def _no_child_left_over() -> Iterator[None]:
             return
         if time.monotonic() > end:
             pytest.fail(f"child processes left over: {left}")
-        time.sleep(0.01)
+        time.sleep(POLL_S)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ async def _no_task_left_over() -> AsyncIterator[None]:
     while left := {task for task in asyncio.all_tasks() - before if task is not own}:
         if time.monotonic() > end:
             pytest.fail(f"tasks left over: {sorted(map(repr, left))}")
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(POLL_S)
 
 
 @pytest.fixture

@@ -130,9 +130,10 @@ def test_each_test_says_what_it_requires() -> None:
 
 
 def test_no_fixed_sleeps_in_tests() -> None:
-    """A test waits for a condition with a deadline. Where time is the subject, `# time:` on the line says why."""
+    """A test, and what it stands on, waits for a condition with a deadline. Where time is the subject, `# time:` on the
+    line says why; how often is looked has a name."""
     found = []
-    for path in _test_files():
+    for path in sorted(TESTS.rglob("*.py")):
         lines = path.read_text().splitlines()
         for node in ast.walk(ast.parse("\n".join(lines))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep"):

@@ -17,6 +17,7 @@ from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 
+from tests.support.waiting import POLL_S
 from tidings_gateway.assets import client_files
 
 POSITION = "scripted1.7-7"
@@ -80,9 +81,9 @@ class ScriptedGateway:
         self.most_in_flight[name] = max(self.most_in_flight[name], self.in_flight[name])
         try:
             while name in self.hanging and not connection.transport.is_closing():
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(POLL_S)
             if name in self.refusing:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # time: a refusal takes a moment, in which a second attempt would be seen
                 return _response(b"", "text/plain", HTTPStatus.SERVICE_UNAVAILABLE)
             return None
         finally:

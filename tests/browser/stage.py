@@ -109,10 +109,13 @@ class Stage:
         """Every connection is reset."""
         self.front.reset()
 
-    async def blackhole(self) -> None:
-        """Nothing goes through in either direction, and nobody is told, for longer than the page waits."""
+    async def blackhole(self, page: Page) -> None:
+        """Nothing goes through in either direction, and nobody is told, until the page, which must be live, gives its
+        connection up."""
+        await live(page)
+        told = await page.evaluate("page.states.length")
         self.front.blackhole()
-        await asyncio.sleep(4)
+        await wait_for(page, f"page.states.slice({told}).some(([state, code]) => state === 'waiting' && code === 3008)")
         self.front.reset()
         self.front.release()
 

@@ -140,7 +140,7 @@ async def test_any_sequence_of_strikes(stage: Stage, page: Page, seed: int, stri
     rng = random.Random(seed)
     ways: dict[str, Callable[[], Awaitable[None]]] = {
         "cut": stage.cut,
-        "hole": stage.blackhole,
+        "hole": lambda: stage.blackhole(page),
         "kill A": lambda: stage.kill_gateway(stage.gateways[0]),
         "kill B": lambda: stage.kill_gateway(stage.gateways[1]),
         "drain A": lambda: stage.restart_gateway(stage.gateways[0]),

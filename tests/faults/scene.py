@@ -53,6 +53,10 @@ ENV = {
 Way = Literal["redis", "http"]
 
 PUBLISHERS = 8
+
+AGAIN_AFTER_S = 0.005
+"""An event that was refused is sent again so soon: the first moment at which it works should not be missed."""
+
 POOLED = 16
 """Connections that the publisher behind `POST /v1/publish` may keep."""
 
@@ -105,7 +109,7 @@ class Scene:
                 return outcome
             if not retry():
                 break
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(AGAIN_AFTER_S)
         if doubted:
             return Outcome.UNKNOWN
         self.ledger.failed(key)

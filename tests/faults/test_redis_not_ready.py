@@ -25,6 +25,7 @@ from tests.support.waiting import until
 
 Mend = Callable[[], object]
 READY_WITHIN_S = 10
+LOOK_EVERY_S = 0.1
 
 
 def wrong_password(store: ValkeyProcess) -> tuple[str, Mend]:
@@ -138,7 +139,7 @@ async def test_the_subscription_is_cut_and_denied(prefix: str, lasts_s: float) -
                 while time.monotonic() < end:
                     assert (await stage.http.get("/readyz")).status_code == 503
                     assert (await stage.http.get("/livez")).status_code == 200
-                    await asyncio.sleep(0.1)  # time: how often is looked
+                    await asyncio.sleep(LOOK_EVERY_S)
                 store.cli("ACL", "SETUSER", "gw", "+subscribe")
                 await stage.until_live(time.monotonic())
                 await stage.until_ready(True)

@@ -53,7 +53,7 @@ async def _act(what: str | float) -> None:
     elif what == "fail":
         raise RuntimeError("as told")
     elif what == "block":
-        time.sleep(60)
+        time.sleep(60)  # time: a loop that stands still for longer than its test lasts
     elif isinstance(what, (int, float)):
         await asyncio.sleep(what)
 

@@ -98,6 +98,14 @@ async def raw_socket(served: Served, receive_buffer: int | None = None) -> tuple
     return raw, served.app.handler
 
 
+async def until_read(served: Served) -> None:
+    """What was sent to this server before now, it has read, if it reads: somebody else, who came later, has an answer.
+    Both are sockets of one event loop, and loopback delivers at once."""
+    async with await RawSocket.tcp(served.url) as other:
+        await other.send_bytes(get())
+        await answer(other)
+
+
 def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING or record.exc_info]
 
@@ -195,7 +203,7 @@ class App:
         if path == "/wait":
             await self.release.wait()
         if path == "/sleep":
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # time: an answer that takes a while, and still comes within the drain's window
         if path == "/raise":
             raise ValueError("in a request")
         if path == "/return":

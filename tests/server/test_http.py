@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.server.serving import Served, answer, get, serving
+from tests.server.serving import Served, answer, get, serving, until_read
 from tests.support.rawsocket import Ended, RawSocket, encode_frame, upgrade_request
 from tests.support.waiting import until
 from tidings_gateway.server.draining import Phase
@@ -193,7 +193,7 @@ async def test_what_follows_an_ignored_upgrade_is_ignored(raw: RawSocket, served
     await raw.send_bytes(get("/wait", "Connection: Upgrade\r\nUpgrade: h2c\r\n"))
     await until(lambda: served.app.scopes)
     await raw.send_bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
-    await asyncio.sleep(0.02)  # time: long enough for the server to have read it
+    await until_read(served)
     served.app.release.set()
     assert (await answer(raw))["path"] == "/wait"
     assert await raw.recv_end() is False

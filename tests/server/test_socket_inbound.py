@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.server.serving import SMALL, Served, complaints, raw_socket, serving
+from tests.server.serving import SMALL, Served, complaints, raw_socket, serving, until_read
 from tests.support.rawsocket import BINARY, CLOSE, PING, PONG, TEXT, RawSocket, encode_frame, upgrade_request
 from tests.support.waiting import until
 
@@ -172,7 +172,7 @@ async def test_bytes_that_come_during_the_handshake(served: Served) -> None:
         await raw.send_bytes(upgrade_request(served.ws("/wait")))
         await until(lambda: served.app.scopes)
         await raw.send_text("early")
-        await asyncio.sleep(0.02)  # time: long enough for the server to have read it, if it did read
+        await until_read(served)
         served.app.release.set()
         assert await raw.response() == 101
         assert (await raw.recv_frame()).payload == b"early"
@@ -183,7 +183,8 @@ async def test_every_byte_is_a_sign_of_life(served: Served) -> None:
     raw, handler = await raw_socket(served)
     async with raw:
         before = handler.socket.last_received
-        await asyncio.sleep(0.01)  # time: uvloop's clock ticks in milliseconds
+        clock = asyncio.get_running_loop().time
+        await until(lambda: clock() > before, what="the loop's clock, which ticks in milliseconds, went on")
         await raw.send_bytes(encode_frame(TEXT, b"x")[:1])
         await until(lambda: handler.socket.last_received > before)
         assert handler.texts == []

@@ -24,6 +24,7 @@ T = TypeVar("T")
 CHUNK = 16384
 MAX_BUFFERED_BYTES = 262144
 """Per connection and direction; beyond it the proxy stops reading, as a full network path would."""
+FLUSH_POLL_S = 0.001
 
 
 class Flow:
@@ -273,7 +274,7 @@ class Pump:
     async def _flushed(self) -> None:
         # RST throws away what is still in our buffer, and the promise is that `count` bytes were passed on.
         while self.writer.transport.get_write_buffer_size() and not self.writer.transport.is_closing():
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(FLUSH_POLL_S)
 
 
 class ThreadedProxy:

@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from tests.support.waiting import NotReached
 
+SCRAPE_EVERY_S = 0.02
+
 
 class Scraped:
     """One scrape. `Scraped(text)["tidings_redis_up"]`; `of("tidings_resumes_total", outcome="start")`."""
@@ -56,4 +58,4 @@ async def until_told(admin_url: str, told: Callable[[Scraped], bool], what: str,
             return seen
         if time.monotonic() > end:
             raise NotReached(what, deadline_s, seen.text)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(SCRAPE_EVERY_S)

@@ -25,6 +25,8 @@ _LISTENING = re.compile(r"listening on http://([0-9.]+):([0-9]+)")
 _METRICS = re.compile(r"metrics on (http://[0-9.]+:[0-9]+)/metrics")
 _COMPLAINTS = ("Traceback (most recent call last)", "was never retrieved", "was never awaited", "Exception in callback")
 
+ASK_EVERY_S = 0.02
+
 FAST_DRAIN = {"TIDINGS_DRAIN_GRACE_MS": "200", "TIDINGS_DRAIN_WINDOW_MS": "1000", "TIDINGS_RETRY_MS": "500"}
 """A whole drain in about a second, for tests that are not about its length."""
 
@@ -91,15 +93,21 @@ class GatewayProcess:
     # Starting
 
     async def start(self, deadline_s: float = 20, *, ready: bool = True) -> GatewayProcess:
-        """Returns when it takes connections and, unless `ready` is off, has reached its Redis."""
+        """Returns when it takes connections and, unless `ready` is off, has reached its Redis (`/readyz`)."""
         self.launch()
         await until(self._listens, deadline_s, f"{self.name} listens")
         if ready:
-            await until(self._reached, deadline_s, f"{self.name} has reached Redis")
+            await until(self._ready, deadline_s, f"{self.name} has reached Redis", every_s=ASK_EVERY_S)
         return self
 
-    def _reached(self) -> bool:
-        return " is reached (link " in self.log[self._started_at :]
+    async def _ready(self) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            path = f"{self.settings.get('TIDINGS_BASE_PATH') or ''}/readyz"
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+            return (await reader.readline()).startswith(b"HTTP/1.1 200")
+        finally:
+            writer.close()
 
     def start_sync(self, deadline_s: float = 20) -> GatewayProcess:
         self.launch()

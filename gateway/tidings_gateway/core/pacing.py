@@ -17,13 +17,13 @@ class Uniform(Protocol):
 
 
 def drain_schedule(count: int, window_ms: float, rng: Uniform) -> list[float]:
-    """`count` moments within [0, `window_ms`), ascending: when to let go of each of `count` sockets.
+    """`count` moments within [0, `window_ms`], ascending: when to let go of each of `count` sockets.
 
     The window is cut into `count` equal slots and each moment drawn from its own. Moments drawn freely would crowd by
     chance, and evenly spaced ones would march in step with another gateway that drains too.
     """
-    slot_ms = window_ms / count if count else 0.0
-    return [(index + rng.random()) * slot_ms for index in range(count)]
+    # Divided first: a product with the width of a slot can be rounded to beyond the window.
+    return [(index + rng.random()) / count * window_ms for index in range(count)]
 
 
 def full_jitter(base_ms: float, cap_ms: float, attempt: int, rng: Uniform) -> float:

@@ -169,7 +169,8 @@ def plan(
         if again and rushes < MAX_RUSHES and all(last[index].at_once for index in again):
             rushes += 1
         else:
-            pause = _pause(attempt, rng, (last[index].retry_after_s for index in again))
+            left = end - clock() - SHORTEST_RETRY_S
+            pause = _pause(attempt, rng, (last[index].retry_after_s for index in again), left)
             attempt += 1
         if not again or clock() + pause + SHORTEST_RETRY_S >= end:
             for index in todo:
@@ -218,10 +219,12 @@ def attempt_s(left: float, share: float, calls: Sequence[Call] = ()) -> float:
     return left
 
 
-def _pause(attempt: int, rng: random.Random, asked_for: Iterable[float | None]) -> float:
+def _pause(attempt: int, rng: random.Random, asked_for: Iterable[float | None], left: float) -> float:
     # Full jitter: many publishers that failed at the same moment must not come back at the same moment.
-    # That holds for a time they were all told to wait, too.
-    pause = rng.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt, 10)))
+    # That holds for a time they were all told to wait, too. Drawn from what is left: else an unlucky draw would be the
+    # end of an attempt for which there was time.
+    window = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt, 10), max(left, 0.0))
+    pause = rng.uniform(0, window)
     return pause + max((seconds for seconds in asked_for if seconds is not None), default=0.0)
 
 

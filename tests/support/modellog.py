@@ -49,7 +49,7 @@ def spell(epoch: str, seq: int, tag: int) -> bytes:
 
 class ModelLog:
     """One primary's copy of one user's log. `retention`: how many entries are kept. `era`: the primary's identity;
-    `watch_era`: a read under another era than the last one gives the log a new epoch (TIDINGS_FAILOVER=resync)."""
+    `watch_era`: a read under another era than the one it is stamped with gives the log a new epoch (TIDINGS_FAILOVER=resync)."""
 
     def __init__(self, truth: Truth, *, retention: int = 1000, era: int = 0, watch_era: bool = False) -> None:
         self.truth = truth
@@ -119,7 +119,7 @@ class ModelLog:
     def read_after(self, position: bytes | None, *, last: int = 0, limit: int = 128, max_bytes: int = 131_072) -> Page:
         """The continuity rule, and what follows if it holds."""
         self._ensure_meta()
-        self._stamp_era(position)
+        self._watch_era()
         epoch = self.epoch
         assert epoch is not None
         top = spell(epoch, self.seq, self.tag)
@@ -149,14 +149,13 @@ class ModelLog:
     def _ensure_meta(self) -> None:
         if self.epoch is None:
             self.epoch = self.truth.epoch()
+            self.stamped_era = self.era
             self.seq = self.tag = 0
             self.entries = []
 
-    def _stamp_era(self, position: bytes | None) -> None:
-        lost = self.stamped_era is None and position is not None and position.decode().split(".")[0] == self.epoch
-        moved = self.watch_era and (lost or (self.stamped_era is not None and self.stamped_era != self.era))
-        self.stamped_era = self.era
-        if moved:
+    def _watch_era(self) -> None:
+        if self.watch_era and self.stamped_era != self.era:
+            self.stamped_era = self.era
             self.was, self.epoch = self.epoch, self.truth.epoch()
             for entry in self.entries:
                 self._remember(entry)

@@ -75,6 +75,13 @@ end
 
 if begins then
   redis.call('DEL', meta) -- era and read mark belonged to the epoch before
+  -- Stamped with the first event, which no replica can have without it. A first reader's stamp might be lost with its
+  -- primary, as what was acknowledged after it; and the next newcomer's would then hide that from those who were there.
+  local info = redis.pcall('INFO', 'replication')
+  local era = type(info) == 'string' and string.match(info, 'master_replid:(%x+)')
+  if era then
+    redis.call('HSET', meta, 'era', era)
+  end
 end
 local now = redis.call('TIME')
 local seq = number(top_seq + 1)

@@ -31,9 +31,13 @@ local function number(n)
   return string.format('%.0f', n) -- tostring gives 1e+15
 end
 
+local function era_of(info)
+  return type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
+end
+
 local era = ''
 if failover == 'resync' then
-  era = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
+  era = era_of(redis.call('INFO', 'replication'))
 end
 
 local state = redis.call('HMGET', meta, 'epoch', 'seq', 'tag', 'era', 'was')
@@ -43,8 +47,10 @@ if not (epoch and seq and tag) then
   -- Created here, so that the position of a user without events can be proved later.
   epoch, seq, tag = new_epoch, 0, '0'
   local fields = {'epoch', epoch, 'seq', '0', 'tag', '0'}
-  if era ~= '' then
-    fields[7], fields[8] = 'era', era
+  -- Also for who trusts: a publisher that was asked for the position may not know what the gateways do.
+  local stamp = era ~= '' and era or era_of(redis.pcall('INFO', 'replication'))
+  if stamp ~= '' then
+    fields[7], fields[8] = 'era', stamp
   end
   if redis.call('EXISTS', log) == 1 then
     redis.call('DEL', log) -- a log whose meta is gone: nobody can say what its entries follow
@@ -63,8 +69,9 @@ if not (epoch and seq and tag) then
 else
   if era ~= '' and state[4] ~= era then
     -- Another primary: it may lack what the old one acknowledged and nobody here saw, so no position of the old epoch can
-    -- be proved. The entries stay, the numbers go on. Not stamped yet: stamp it; but a position of this epoch came
-    -- through a read, which stamped it, so the stamp was lost with its primary, and other things with it perhaps.
+    -- be proved. The entries stay, the numbers go on. Every log is stamped as it begins; one that is not was made by an
+    -- earlier version: stamp it; but a position of this epoch came through a read, which stamped it, so the stamp was lost
+    -- with its primary, and other things with it perhaps.
     if state[4] or at_epoch == epoch then
       -- Remembered, since the first reader alone sees the change, and all are to be told of what kind it was.
       epoch, was = new_epoch, epoch

@@ -53,7 +53,8 @@ def test_what_is_stored_and_what_is_told_are_the_same(log: RealLog) -> None:
 
 
 def test_meta_holds_the_top(log: RealLog) -> None:
-    """meta is what a read trusts: epoch, seq and tag of the newest entry, and when it was stored by Redis' clock."""
+    """meta is what a read trusts: epoch, seq and tag of the newest entry, and when it was stored by Redis' clock; and which
+    primary the log began on."""
     for _ in range(3):
         position = log.append().position
     assert position is not None
@@ -62,7 +63,8 @@ def test_meta_holds_the_top(log: RealLog) -> None:
     assert (int(meta[b"seq"]), int(meta[b"tag"])) == (3, part.tag)
     seconds, _ = log.server.cli("TIME")
     assert abs(int(meta[b"last_ms"]) / 1000 - int(seconds)) < 60
-    assert set(meta) == {b"epoch", b"seq", b"tag", b"last_ms"}
+    assert meta[b"era"].decode() == log.server.cli("INFO", "replication")["master_replid"]
+    assert set(meta) == {b"epoch", b"seq", b"tag", b"last_ms", b"era"}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,8 @@ def test_a_damaged_meta_is_no_meta(log: RealLog, damage: tuple[str, ...]) -> Non
     log.server.cli("HSET", log.meta_key, "era", "abc", "read", "1")
     log.server.cli(damage[0], log.meta_key, *damage[1:])
     assert log.append(epoch="EpochNew").position is not None
-    assert set(log.meta()) == {b"epoch", b"seq", b"tag", b"last_ms"}
+    assert set(log.meta()) == {b"epoch", b"seq", b"tag", b"last_ms", b"era"}
+    assert log.meta()[b"era"] != b"abc"
     assert log.top.startswith(b"EpochNew.1-")
 
 

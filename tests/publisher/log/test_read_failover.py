@@ -53,22 +53,24 @@ def test_only_a_change_of_primary_is_called_one(own: ValkeyProcess) -> None:
 
 
 def test_the_same_primary_keeps_the_epoch(own: ValkeyProcess) -> None:
-    """Whether it was stamped by the read that created it, or later by a reader without a position: no resync without a
-    change."""
+    """Whether it began with a read or with an event, also an earlier version's, which stamped nothing: no resync without
+    a change."""
     log = RealLog(own, "t", failover="resync")
     at = filled(log, 2)
-    log.user = "later"
-    log.append()
-    top = log.read(None, epoch="Unused00").top.decode()
-    assert log.read(top, epoch="Unused00").reason is None
+    for log.user in ("later", "of-an-earlier-version"):
+        log.append()
+        if log.user != "later":
+            own.cli("HDEL", log.meta_key, "era")
+        top = log.read(None, epoch="Unused00").top.decode()
+        assert log.read(top, epoch="Unused00").reason is None
     log.user = "u"
     assert log.read(at[1], epoch="Unused00").reason is None
     assert log.meta()[b"era"] == own.cli("INFO", "replication")["master_replid"].encode()
 
 
 def test_a_stamp_that_was_lost_is_a_change_of_primary(own: ValkeyProcess) -> None:
-    """Who holds a position has read, and a read stamps. If there is no stamp, it did not reach the replica that took
-    over, and neither, perhaps, did what was acknowledged after it."""
+    """A log of an earlier version, which was stamped by its first reader only. Who holds a position has read. If there is
+    no stamp, it did not reach the replica that took over, and neither, perhaps, did what was acknowledged after it."""
     log = RealLog(own, "t", failover="resync")
     log.append()
     position = log.read(None).top.decode()
@@ -80,13 +82,14 @@ def test_a_stamp_that_was_lost_is_a_change_of_primary(own: ValkeyProcess) -> Non
 
 
 def test_trust_takes_the_new_primary_at_its_word(own: ValkeyProcess) -> None:
-    """With failover "trust" a change of primary changes nothing, and nothing is stamped."""
+    """With failover "trust" a change of primary changes nothing, nor what the log is stamped with."""
     log = RealLog(own, "t", failover="trust")
     at = filled(log, 3)
+    began = log.meta()[b"era"]
     _change_primary(own)
     page = log.read(at[1])
     assert (page.reason, len(page.entries)) == (None, 2)
-    assert b"era" not in log.meta()
+    assert log.meta()[b"era"] == began
 
 
 def test_a_real_failover(own: ValkeyProcess) -> None:
@@ -111,3 +114,25 @@ def test_a_real_failover(own: ValkeyProcess) -> None:
         watching = RealLog(replica, "t", failover="resync")
         assert watching.read(at[3], epoch="EpochTwo").reason == "epoch"
         assert watching.read("EpochTwo.4-204", epoch="Unused00").reason is None
+
+
+def test_a_newcomer_does_not_hide_what_was_lost(own: ValkeyProcess) -> None:
+    """The event that began the log reached the replica; what came after it, the first read and an acknowledged event,
+    did not. Whoever reads first on the new primary, also without a position, nobody goes on from a position of the
+    old one."""
+    log = RealLog(own, "t", failover="resync")
+    with ValkeyProcess() as replica, ThreadedProxy(own.port) as proxy:
+        replica.cli("REPLICAOF", "127.0.0.1", proxy.port)
+        until_sync(lambda: replica.cli("INFO", "replication").get("master_link_status") == "up", 10, "in step")
+        log.append(epoch="EpochOne", tag=101)
+        assert own.cli("WAIT", 1, 5000) == 1
+        proxy.call(lambda faults: faults.blackhole())
+        watching = log.read(None).top
+        assert log.append(b"lost", tag=102).position
+        own.kill()
+        replica.cli("REPLICAOF", "NO", "ONE")
+        after = RealLog(replica, "t", failover="resync")
+        newcomer = after.read(None, epoch="EpochTwo").top
+        page = after.read(watching, epoch="Unused00")
+        assert (page.reason, page.failed_over) == ("epoch", True)
+        assert after.read(newcomer, epoch="Unused00").reason is None

@@ -242,6 +242,7 @@ def server_settings(settings: Settings) -> ServerSettings:
         trusted_proxies=settings.trusted_proxies,
         max_connections=settings.max_connections + TOLD_AT_ONCE,
         header_timeout_ms=settings.header_timeout_ms,
+        slow_timeout_ms=settings.slow_timeout_ms,
         max_header_bytes=settings.max_header_bytes,
         max_frame_bytes=settings.max_frame_bytes,
         inbound_frames_per_s=settings.inbound_frames_per_s,

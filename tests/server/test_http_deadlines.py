@@ -17,7 +17,7 @@ from tests.support.waiting import until
 @pytest.fixture
 async def served(caplog: pytest.LogCaptureFixture) -> AsyncIterator[Served]:
     caplog.set_level(logging.INFO)
-    async with serving(header_timeout_ms=300, body_timeout_ms=400, keep_alive_ms=500) as served:
+    async with serving(header_timeout_ms=300, body_timeout_ms=400, keep_alive_ms=500, slow_timeout_ms=600) as served:
         yield served
 
 
@@ -153,3 +153,31 @@ async def test_many_slow_clients_do_not_stop_a_healthy_one(served: Served) -> No
     assert len(served.server.state.header_deadlines) == 0
     for raw in slow:
         raw.close()
+
+
+@pytest.mark.parametrize("request_", [get("/large"), get("/large", "Connection: close\r\n"), 3 * get("/large")])
+async def test_an_answer_that_nobody_takes(served: Served, request_: bytes) -> None:
+    """Who asks and does not read is cut: a connection costs a place and a buffer, and nobody may keep them for ever.
+    Whether the answer was handed over whole, the last one on its connection, or one of many."""
+    async with await RawSocket.tcp(served.url, receive_buffer=4096) as deaf:
+        sending = asyncio.create_task(deaf.send_bytes(request_))
+        await until(lambda: served.app.scopes)
+        await until(lambda: not served.server.state.connections, 10, "the connection is gone")
+        sending.cancel()
+
+
+async def test_an_answer_that_is_taken_slowly() -> None:
+    """Whoever takes some of it, a little at a time, gets it all, far beyond the deadline."""
+    loop = asyncio.get_running_loop()
+    async with (
+        serving(slow_timeout_ms=1_000) as served,
+        await RawSocket.tcp(served.url, receive_buffer=32_768) as slow,
+    ):
+        await slow.send_bytes(get("/large"))
+        began, taken = time.monotonic(), 0
+        while taken < 8_000_000:
+            async with asyncio.timeout(5):
+                assert (got := len(await loop.sock_recv(slow.sock, 65_536)))
+            taken += got
+            await asyncio.sleep(0.02)  # time: the slow client itself
+        assert time.monotonic() - began > 1.5

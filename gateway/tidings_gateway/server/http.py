@@ -5,6 +5,8 @@ A connection is in one of three states, whatever the answers are doing meanwhile
     HEADERS   from its first moment, or a request's first byte: `header_timeout_ms` and the size bounds apply
     BODY      until the message is complete: `body_timeout_ms`
     IDLE      between messages: `keep_alive_ms` once the answer is out
+
+Beside it, while bytes of an answer wait for a peer that does not take them: `slow_timeout_ms`, also after the end.
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._block = 0  # which headers are being read: the first, the second …
         self._raw_bytes = 0  # of them, as they came: what the parser keeps back is in here
         self._parsed_bytes = 0  # of them, as the parser passed them on: exact, also when several came in one read
+        self._waiting_bytes = 0  # of answers, when somebody last looked
         self._refusal: Refusal | None = None
         self._upgrade: Upgrade | None = None
         self._deaf = False
@@ -86,6 +89,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_deadlines()
+        self.server_state.slow_deadlines.stop(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -129,9 +133,32 @@ class HttpProtocol(HttpToolsProtocol):
 
     def body_late(self) -> None:
         self.transport.close()
+        self._watch_taking()
 
     def idle_too_long(self) -> None:
         self.transport.close()
+
+    def nothing_taken(self) -> None:
+        if 0 < self._waiting_bytes <= self.transport.get_write_buffer_size():
+            # To close it would be to wait for the very peer that does not read.
+            self.transport.abort()
+        else:
+            self._watch_taking()
+
+    def _watch_taking(self) -> None:
+        self._waiting_bytes = self.transport.get_write_buffer_size()
+        if self._waiting_bytes:
+            self.server_state.slow_deadlines.start(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_taking()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._busy():
+            # More of the answer is written from now on, so that its size would say nothing of what is taken.
+            self.server_state.slow_deadlines.stop(self)
 
     def _start_headers(self) -> None:
         self._reading = Reading.HEADERS
@@ -174,6 +201,8 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         state = self.server_state
         state.header_deadlines.stop(self)
+        if not self.transport.get_write_buffer_size():
+            state.slow_deadlines.stop(self)
         self._reading = Reading.BODY
         parser = self.parser
         http_version = parser.get_http_version()
@@ -222,6 +251,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         state = self.server_state
         state.total_requests += 1
+        self._watch_taking()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -297,6 +327,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._raw_bytes = 0
         if self._busy() or not self.transport.can_write_eof():
             self.transport.close()
+            self._watch_taking()
             return
         # Closing at once would reset the connection if more data were on its way, and take the answer with it.
         self.transport.write(refusal.encode(self.server_state.default_headers))
@@ -329,6 +360,7 @@ class Cycle(RequestResponseCycle):
         if not self.response_started and not self.disconnected:
             self.transport.write(refusal.encode(self.default_headers))
         self.transport.close()
+        self.on_response()
 
 
 _HEADERS_TOO_LARGE = Refusal(431, "The request headers are too large.")

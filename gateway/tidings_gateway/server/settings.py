@@ -26,6 +26,8 @@ class ServerSettings:
     """From a connection's first moment, or a request's first byte, to the end of its headers."""
     body_timeout_ms: int = 30_000
     """From the end of the headers to the end of the body."""
+    slow_timeout_ms: int = 10_000
+    """How long a peer may take nothing of an answer that waits for it."""
     keep_alive_ms: int = 65_000
     """Between an answer and the next request. Longer than the 60 s of common load balancers: the side that is told
     nothing must not be the one that still uses the connection."""

@@ -45,6 +45,7 @@ class GatewayState(ServerState):
         self.handshakes: set[Handshake] = set()
         self.header_deadlines = Deadlines(loop, settings.header_timeout_ms / 1000, HttpProtocol.headers_late)
         self.body_deadlines = Deadlines(loop, settings.body_timeout_ms / 1000, HttpProtocol.body_late)
+        self.slow_deadlines = Deadlines(loop, settings.slow_timeout_ms / 1000, HttpProtocol.nothing_taken)
         self.idle_deadlines = Deadlines(loop, settings.keep_alive_ms / 1000, HttpProtocol.idle_too_long)
         self.handshake_deadlines = Deadlines(loop, settings.handshake_timeout_ms / 1000, Handshake.answer_late)
 
@@ -70,6 +71,7 @@ class GatewayState(ServerState):
         """No deadline fires any more."""
         self.header_deadlines.close()
         self.body_deadlines.close()
+        self.slow_deadlines.close()
         self.idle_deadlines.close()
         self.handshake_deadlines.close()
 

@@ -73,3 +73,11 @@ def test_the_process_is_told_of_too() -> None:
     body, _ = Exposition(list).render("")
     for name in ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"):
         assert f"\n{name} ".encode() in body
+
+
+def test_an_accept_header_of_no_sense() -> None:
+    """Whoever asks in words that nobody understands gets the words of Prometheus, and no fault is logged as ours."""
+    for accept in ("application/openmetrics-text; version=abc", "text/plain;version=x.y;escaping=allow-utf-8", ";,="):
+        body, content_type = Exposition(lambda: [(PLAIN, 7)], process=False).render(accept)
+        assert content_type.startswith("text/plain; version=0.0.4")
+        assert b"\ntidings_plain_total 7.0\n" in body

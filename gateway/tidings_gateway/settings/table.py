@@ -170,7 +170,9 @@ class Settings(BaseModel):
         low=4_096,
     )
     slow_timeout_ms: int = row(
-        10_000, "A client whose transport takes nothing for this long while data waits is closed (a WebSocket with 1013).", low=10
+        10_000,
+        "A client whose transport takes nothing for this long while data waits is closed (a WebSocket with 1013).",
+        low=10,
     )
     page_events: int = row(128, "Entries read from the log at a time while a session catches up.", low=1, high=1_000)
     page_bytes: int = row(131_072, "The same in bytes; at least one entry is read.", low=1_024)

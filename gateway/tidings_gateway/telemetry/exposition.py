@@ -36,7 +36,11 @@ class Exposition(Collector):
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """The page, and its content type."""
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):
+            # A version that is no number: the library compares it as it came.
+            encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
     def describe(self) -> Iterable[Family]:

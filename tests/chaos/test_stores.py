@@ -17,6 +17,7 @@ async def test_a_failover_needs_sentinels() -> None:
         await single.failover()
 
 
+@pytest.mark.full
 async def test_a_failover_right_after_a_death() -> None:
     """The other server is the primary when it returns, whatever came before."""
     async with Watched() as store:

@@ -104,6 +104,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
         made.process.wait()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_nothing_is_missed_whatever_the_buttons_do(demo: Demo) -> None:
     """A page stays connected through a deploy of both gateways, a kill -9 and a frozen Redis, while events are

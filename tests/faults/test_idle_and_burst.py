@@ -22,6 +22,8 @@ READS_OUTSTANDING = 512
 
 USERS = 10
 
+BURST = 500
+
 
 def _links(store: ValkeyProcess) -> dict[str, dict[str, str]]:
     """The gateway's connections by name; publishers have none."""
@@ -46,14 +48,14 @@ async def test_idle_and_then_a_burst(prefix: str, idle_s: float) -> None:
         "TIDINGS_CANARY_INTERVAL_MS": "200",
         "TIDINGS_CANARY_TIMEOUT_MS": "1000",
     }
-    burst = 500 if idle_s > 10 else 100
-    users = [f"user-{number}" for number in range(burst)]
+    users = [f"user-{number}" for number in range(BURST)]
     with ValkeyProcess() as store:
         async with scene(
             store, prefix, users=1, env={"TIDINGS_HEARTBEAT_MS": "20000", **(short if idle_s < 10 else {})}
         ) as stage:
+            await until(lambda: "is reached" in stage.gateway.log, 10, "what is said of a new link was said")
             before, said = _links(store), stage.gateway.log
-            await asyncio.sleep(idle_s)
+            await asyncio.sleep(idle_s)  # time: that nothing happens meanwhile is the requirement
             after = _links(store)
             assert [one["id"] for one in after.values()] == [one["id"] for one in before.values()]
             assert len(after) == 2
@@ -61,14 +63,17 @@ async def test_idle_and_then_a_burst(prefix: str, idle_s: float) -> None:
                 assert int(one["age"]) >= int(before[name]["age"]) + int(idle_s) - 1
             assert stage.gateway.log == said
             sockets = await asyncio.gather(*(RawSocket.connect(stage.gateway.ws_url, deadline_s=30) for _ in users))
-            await asyncio.gather(*(raw.hello(mint(user)) for user, raw in zip(users, sockets, strict=True)))
             async with AsyncPublisher(store.url, prefix=prefix, deadline_s=30) as patient:
                 stage.publisher = patient
-                outcomes = await asyncio.gather(
-                    *(stage.publish("user-0") for _ in range(2 * burst)),
-                    *(raw.recv_until("synced", 30) for raw in sockets),
+                positions = await asyncio.gather(*(patient.position(user) for user in users))
+                hellos = zip(sockets, users, positions, strict=True)
+                await asyncio.gather(*(raw.hello(mint(user), position=at) for raw, user, at in hellos))
+                outcomes, frames = await asyncio.gather(
+                    asyncio.gather(*(stage.publish("user-0") for _ in range(2 * BURST))),
+                    asyncio.gather(*(raw.recv_until("synced", 30) for raw in sockets)),
                 )
-            assert set(outcomes[: 2 * burst]) == {Outcome.ACKNOWLEDGED}
+            assert set(outcomes) == {Outcome.ACKNOWLEDGED}
+            assert [page[0]["resumed"] for page in frames] == [True] * BURST
             for raw in sockets:
                 raw.close()
             await stage.judge()

@@ -72,6 +72,7 @@ async def _before(*answers: bytes | Answer) -> AsyncIterator[tuple[NginxProcess,
         yield stack.enter_context(NginxProcess([stand_in.port for stand_in in stand_ins])), stand_ins
 
 
+@pytest.mark.full
 async def test_connect_resume_publish_and_drain(valkey: ValkeyProcess, prefix: str) -> None:
     """Two gateways. Clients connect, are cut and resume; publishers use HTTP; one gateway drains: nobody is refused or
     lands on it twice, and the ledger is balanced. Then the same with the other one."""

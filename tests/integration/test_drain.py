@@ -152,6 +152,7 @@ async def test_peers_that_never_answer_do_not_hold_it(valkey: ValkeyProcess, pre
             raw.close()
 
 
+@pytest.mark.full
 async def test_clients_of_a_drained_gateway_are_back_on_the_other_without_loss(
     valkey: ValkeyProcess, prefix: str
 ) -> None:

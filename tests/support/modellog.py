@@ -49,7 +49,8 @@ def spell(epoch: str, seq: int, tag: int) -> bytes:
 
 class ModelLog:
     """One primary's copy of one user's log. `retention`: how many entries are kept. `era`: the primary's identity;
-    `watch_era`: a read under another era than the one it is stamped with gives the log a new epoch (TIDINGS_FAILOVER=resync)."""
+    `watch_era`: a read under another era than the one it is stamped with gives the log a new epoch
+    (TIDINGS_FAILOVER=resync)."""
 
     def __init__(self, truth: Truth, *, retention: int = 1000, era: int = 0, watch_era: bool = False) -> None:
         self.truth = truth

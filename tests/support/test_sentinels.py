@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.replicated import is_primary
 from tests.support.sentinels import Sentinels
 
 
+@pytest.mark.full
 def test_a_failover_on_command_and_one_because_of_a_death() -> None:
     """The Sentinels agree on the new primary, and it has what was written before, when that had reached it."""
     with Sentinels(count=3) as sentinels:

@@ -53,8 +53,8 @@ def test_what_is_stored_and_what_is_told_are_the_same(log: RealLog) -> None:
 
 
 def test_meta_holds_the_top(log: RealLog) -> None:
-    """meta is what a read trusts: epoch, seq and tag of the newest entry, and when it was stored by Redis' clock; and which
-    primary the log began on."""
+    """meta is what a read trusts: epoch, seq and tag of the newest entry, and when it was stored by Redis' clock; and
+    which primary the log began on."""
     for _ in range(3):
         position = log.append().position
     assert position is not None

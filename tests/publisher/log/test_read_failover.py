@@ -53,8 +53,8 @@ def test_only_a_change_of_primary_is_called_one(own: ValkeyProcess) -> None:
 
 
 def test_the_same_primary_keeps_the_epoch(own: ValkeyProcess) -> None:
-    """Whether it began with a read or with an event, also an earlier version's, which stamped nothing: no resync without
-    a change."""
+    """Whether it began with a read or with an event, also an earlier version's, which stamped nothing: no resync
+    without a change."""
     log = RealLog(own, "t", failover="resync")
     at = filled(log, 2)
     for log.user in ("later", "of-an-earlier-version"):
@@ -69,8 +69,9 @@ def test_the_same_primary_keeps_the_epoch(own: ValkeyProcess) -> None:
 
 
 def test_a_stamp_that_was_lost_is_a_change_of_primary(own: ValkeyProcess) -> None:
-    """A log of an earlier version, which was stamped by its first reader only. Who holds a position has read. If there is
-    no stamp, it did not reach the replica that took over, and neither, perhaps, did what was acknowledged after it."""
+    """A log of an earlier version, which was stamped by its first reader only. Who holds a position has read. If there
+    is no stamp, it did not reach the replica that took over, and neither, perhaps, did what was acknowledged after
+    it."""
     log = RealLog(own, "t", failover="resync")
     log.append()
     position = log.read(None).top.decode()

@@ -43,6 +43,16 @@ end
 local state = redis.call('HMGET', meta, 'epoch', 'seq', 'tag', 'era', 'was')
 local epoch, seq, tag, was = state[1], tonumber(state[2] or ''), state[3], state[5]
 
+-- A primary that may not write just now still lets users in: an epoch that is not stored can never be proved, so the worst
+-- is a resync later. With the error, a replica above all must not answer.
+local function put(fields)
+  local done = redis.pcall('HSET', meta, unpack(fields))
+  local err = type(done) == 'table' and done.err
+  if err and not (string.find(err, 'OOM') or string.find(err, 'NOREPLICAS') or string.find(err, 'MISCONF')) then
+    return done
+  end
+end
+
 if not (epoch and seq and tag) then
   -- Created here, so that the position of a user without events can be proved later.
   epoch, seq, tag = new_epoch, 0, '0'
@@ -55,29 +65,26 @@ if not (epoch and seq and tag) then
   if redis.call('EXISTS', log) == 1 then
     redis.call('DEL', log) -- a log whose meta is gone: nobody can say what its entries follow
   end
-  local made = redis.pcall('HSET', meta, unpack(fields))
-  if type(made) == 'table' and made.err then
-    -- A primary that may not write just now still lets users without events in: an epoch that is not stored can never
-    -- be proved, so the worst is a resync later. A replica must not answer at all.
-    local err = made.err
-    if not (string.find(err, 'OOM') or string.find(err, 'NOREPLICAS') or string.find(err, 'MISCONF')) then
-      return made
-    end
-  else
-    redis.call('EXPIRE', meta, meta_ttl_s)
+  local refused = put(fields)
+  if refused then
+    return refused
   end
+  redis.pcall('EXPIRE', meta, meta_ttl_s)
 else
   if era ~= '' and state[4] ~= era then
     -- Another primary: it may lack what the old one acknowledged and nobody here saw, so no position of the old epoch can
     -- be proved. The entries stay, the numbers go on. Every log is stamped as it begins; one that is not was made by an
     -- earlier version: stamp it; but a position of this epoch came through a read, which stamped it, so the stamp was lost
     -- with its primary, and other things with it perhaps.
+    local fields = {'era', era}
     if state[4] or at_epoch == epoch then
       -- Remembered, since the first reader alone sees the change, and all are to be told of what kind it was.
       epoch, was = new_epoch, epoch
-      redis.call('HSET', meta, 'epoch', epoch, 'era', era, 'was', was)
-    else
-      redis.call('HSET', meta, 'era', era)
+      fields = {'era', era, 'epoch', epoch, 'was', was}
+    end
+    local refused = put(fields)
+    if refused then
+      return refused
     end
   end
   if redis.call('TTL', meta) < meta_ttl_s / 2 then

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.publisher.support import RealLog, filled
 from tests.support.proxy import ThreadedProxy
 from tests.support.valkey import ValkeyProcess
@@ -69,9 +71,9 @@ def test_the_same_primary_keeps_the_epoch(own: ValkeyProcess) -> None:
 
 
 def test_a_stamp_that_was_lost_is_a_change_of_primary(own: ValkeyProcess) -> None:
-    """A log of an earlier version, which was stamped by its first reader only. Who holds a position has read. If there
-    is no stamp, it did not reach the replica that took over, and neither, perhaps, did what was acknowledged after
-    it."""
+    """A log of an earlier version, which was stamped by its first reader only. Who holds a position has read. If
+    there is no stamp, it did not reach the replica that took over, and neither, perhaps, did what was acknowledged
+    after it."""
     log = RealLog(own, "t", failover="resync")
     log.append()
     position = log.read(None).top.decode()
@@ -137,3 +139,24 @@ def test_a_newcomer_does_not_hide_what_was_lost(own: ValkeyProcess) -> None:
         page = after.read(watching, epoch="Unused00")
         assert (page.reason, page.failed_over) == ("epoch", True)
         assert after.read(newcomer, epoch="Unused00").reason is None
+
+
+@pytest.mark.parametrize("refusing", [("min-replicas-to-write", 1), ("maxmemory", 1)])
+def test_a_new_primary_that_takes_no_writes_is_read(own: ValkeyProcess, refusing: tuple[str, int]) -> None:
+    """The only replica took over, say, and has none of its own: until it has, nothing is stored, but whoever comes is
+    let in, and whoever is there is told what may be lost. What they are given meanwhile is never proved."""
+    log = RealLog(own, "t", failover="resync")
+    at = filled(log, 3)
+    own.cli("CONFIG", "SET", *refusing)
+    try:
+        _change_primary(own)
+        meanwhile = log.read(None, last=1, epoch="EpochTwo")
+        assert [record.body for record in meanwhile.entries] == [b"3"]
+        page = log.read(at[3], epoch="EpochThree")
+        assert (page.reason, page.failed_over) == ("epoch", True)
+        assert log.read(page.top, epoch="EpochFour").reason == "epoch"
+    finally:
+        own.cli("CONFIG", "SET", refusing[0], 0)
+    assert log.read(meanwhile.top, epoch="EpochFive").reason == "epoch"
+    assert log.read(at[3]).failed_over
+    assert log.read("EpochFive.3-103").reason is None

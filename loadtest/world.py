@@ -56,8 +56,7 @@ class Gateway:
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
             )
-        # Not "listening" only: before it has reached Redis it sends every page away.
-        if not until(lambda: not self.running or " is reached (link " in self.log[begin:], START_S) or not self.running:
+        if not until(lambda: not self.running or "listening on" in self.log[begin:], START_S) or not self.running:
             raise RuntimeError(f"gateway {self.name} did not start:\n{self.log[-2000:]}")
 
     def signal(self, number: signal.Signals) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator
-from typing import Literal
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ from tests.support.tokens import API_KEY, mint
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
 from tidings.errors import InvalidSetting
-from tidings_gateway.app import bind_admin, create_app, failover
+from tidings_gateway.app import bind_admin, create_app
 from tidings_gateway.server.admin import CannotListen
 from tidings_gateway.server.draining import Draining
 from tidings_gateway.server.settings import ServerSettings
@@ -131,22 +130,6 @@ def test_a_redis_that_cannot_be_used_is_refused_before_anything_starts(url: str)
     with pytest.raises(InvalidSetting) as raised:
         create_app(Settings(redis_url=url), Draining())
     assert "secret" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "setting", "meant"),
-    [
-        ("redis://cache", "auto", "trust"),
-        ("unix:///run/valkey.sock", "auto", "trust"),
-        ("redis+sentinel://a,b/orders", "auto", "resync"),
-        ("redis+cluster://a,b", "auto", "resync"),
-        ("redis://cache", "resync", "resync"),
-        ("redis+sentinel://a,b/orders", "trust", "trust"),
-    ],
-)
-def test_what_auto_means(url: str, setting: Literal["auto", "trust", "resync"], meant: str) -> None:
-    """Where a replica may take over, what it lacks is not taken for nothing, unless the operator knows better."""
-    assert failover(Settings(redis_url=url, failover=setting)) == meant
 
 
 async def test_a_body_too_large_is_answered_and_not_reset(valkey: ValkeyProcess, prefix: str) -> None:

@@ -29,7 +29,7 @@ STOREYS: list[set[str]] = [
     {"tidings_gateway.settings", "tidings_gateway.telemetry", "tidings_gateway.ticker"},
     {"tidings_gateway.bus", "tidings_gateway.server", "tidings_gateway.auth"},
     {"tidings_gateway.hub", "tidings_gateway.session"},
-    {"tidings_gateway.gateway"},
+    {"tidings_gateway.gateway", "tidings_gateway.wiring"},
     {"tidings_gateway.http", "tidings_gateway.readings"},
     {"tidings_gateway.transports"},
     {"tidings_gateway.app"},

@@ -7,7 +7,6 @@ Routes decide and hold no state.
 from __future__ import annotations
 
 import logging
-import random
 import secrets
 import socket
 from collections.abc import AsyncIterator
@@ -17,26 +16,21 @@ from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
 from tidings import AsyncPublisher
-from tidings.log.eventlog import Failover
-from tidings.log.names import Names
 from tidings.redis_url import parse_redis_url
 from tidings_gateway.auth.origin import OriginPolicy
 from tidings_gateway.auth.tokens import TokenVerifier
 from tidings_gateway.bus.bus import Bus
 from tidings_gateway.bus.cluster import ClusterBus
 from tidings_gateway.bus.endpoint import endpoint_of
-from tidings_gateway.bus.limits import BusLimits
 from tidings_gateway.gateway import Gateway
 from tidings_gateway.http.health import Health, unready_because
 from tidings_gateway.http.problem import exception_handlers
 from tidings_gateway.http.routes import admin_routes, http_routes
-from tidings_gateway.hub import Hub
 from tidings_gateway.readings import Readings
 from tidings_gateway.server.admin import AdminServer, CannotListen, bind
 from tidings_gateway.server.draining import Draining
 from tidings_gateway.server.server import serve
 from tidings_gateway.server.settings import ServerSettings
-from tidings_gateway.session import Limits
 from tidings_gateway.settings import Settings
 from tidings_gateway.settings.values import Listen
 from tidings_gateway.telemetry.counts import Counts
@@ -44,6 +38,7 @@ from tidings_gateway.telemetry.exposition import Exposition
 from tidings_gateway.telemetry.lag import LagWatch
 from tidings_gateway.ticker import Ticker
 from tidings_gateway.transports.upgrade import websocket_route
+from tidings_gateway.wiring import create_bus, create_hub, session_limits
 
 TOLD_AT_ONCE = 64
 """Sockets above `max_connections` that are still let in, to be told 4429: a page cannot see the status of a refused
@@ -113,14 +108,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        bus = bus_kind(settings)(
-            settings.redis_url,
-            Names(settings.prefix),
-            hub,
-            bus_limits(settings),
-            meta_ttl_s=settings.meta_ttl_s,
-            failover=failover(settings),
-        )
+        bus = create_bus(settings, hub)
         hub.attach(bus)
         gateway.ticker.start()
         await bus.start()
@@ -184,53 +172,15 @@ def note_lag(gateway: Gateway) -> None:
 
 def create_gateway(settings: Settings, counts: Counts | None = None) -> Gateway:
     """Everything a connection needs, not yet started."""
-    rng = random.SystemRandom()
-    hub = Hub(
-        Names(settings.prefix),
-        max_event_bytes=settings.max_event_bytes,
-        page_events=settings.page_events,
-        page_bytes=settings.page_bytes,
-        counts=counts,
-        heal_reads=settings.heal_reads,
-    )
-    limits = Limits(
-        queue_events=settings.queue_events,
-        queue_bytes=settings.queue_bytes,
-        page_events=settings.page_events,
-        page_bytes=settings.page_bytes,
-        rng=rng,
-        failover_refetch_ms=settings.failover_refetch_ms,
-    )
     return Gateway(
         # Unique over restarts too, also for a gateway that has a name.
         id="-".join(filter(None, (settings.gateway_name, secrets.token_hex(3)))),
         settings=settings,
-        hub=hub,
+        hub=create_hub(settings, counts),
         ticker=Ticker(),
-        limits=limits,
+        limits=session_limits(settings),
         tokens=TokenVerifier.from_settings(settings),
         origins=OriginPolicy(settings.allowed_origins),
-    )
-
-
-def failover(settings: Settings) -> Failover:
-    """What `auto` means for this Redis: where a replica may take over, what it lacks must not be taken for nothing."""
-    if settings.failover != "auto":
-        return settings.failover
-    return "trust" if parse_redis_url(settings.redis_url).kind == "single" else "resync"
-
-
-def bus_kind(settings: Settings) -> type[Bus | ClusterBus]:
-    return ClusterBus if parse_redis_url(settings.redis_url).kind == "cluster" else Bus
-
-
-def bus_limits(settings: Settings) -> BusLimits:
-    return BusLimits(
-        redis_timeout_ms=settings.redis_timeout_ms,
-        canary_interval_ms=settings.canary_interval_ms,
-        canary_timeout_ms=settings.canary_timeout_ms,
-        linger_ms=settings.subscription_linger_ms,
-        subscribe_batch=settings.subscribe_batch,
     )
 
 

@@ -9,23 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-import random
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tidings.errors import StoreUnavailable, TidingsError
-from tidings.log.names import Names
-from tidings_gateway.app import bus_kind, bus_limits, failover
 from tidings_gateway.core.feed import Feed
 from tidings_gateway.core.frames import Frame
-from tidings_gateway.hub import Hub
-from tidings_gateway.session import Limits, Session
+from tidings_gateway.session import Session
+from tidings_gateway.wiring import create_bus, create_hub, session_limits
 
 if TYPE_CHECKING:
     from tidings.log.page import Page
-    from tidings_gateway.bus.bus import Bus
-    from tidings_gateway.bus.cluster import ClusterBus
     from tidings_gateway.settings import Settings
 
 HIGH_WATER_BYTES: Final = 65_536
@@ -139,25 +134,12 @@ async def follow(
 ) -> None:
     """Until `stop`, or until nobody reads. `position` and `last` as in a page's hello. Never gives up on Redis: the log
     says in words what is wrong with it."""
-    names = Names(settings.prefix)
-    hub = Hub(
-        names,
-        max_event_bytes=settings.max_event_bytes,
-        page_events=settings.page_events,
-        page_bytes=settings.page_bytes,
-    )
-    limits = Limits(
-        queue_events=settings.queue_events,
-        queue_bytes=settings.queue_bytes,
-        page_events=settings.page_events,
-        page_bytes=settings.page_bytes,
-        rng=random.SystemRandom(),
-    )
-    bus = _bus(settings, hub)
+    hub = create_hub(settings)
+    bus = create_bus(settings, hub)
     hub.attach(bus)
     tail = Tail(descriptor)
     feed = Feed(position, last=last, held_max_events=settings.held_events, held_max_bytes=settings.held_bytes)
-    session = tail.session = Session(hub, user, tail, feed, limits)
+    session = tail.session = Session(hub, user, tail, feed, session_limits(settings))
     await bus.start()
     stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     try:
@@ -174,7 +156,7 @@ async def follow(
 
 async def read_page(settings: Settings, user: str, position: bytes | None) -> Page:
     """What the log says to a position, without entries. Raises `StoreUnavailable` when nobody answers in time."""
-    bus = _bus(settings, Hub(Names(settings.prefix), max_event_bytes=1, page_events=1, page_bytes=1))
+    bus = create_bus(settings, create_hub(settings))
     loop = asyncio.get_running_loop()
     gives_up = loop.time() + 2 * settings.redis_timeout_ms / 1000
     await bus.start()
@@ -189,14 +171,3 @@ async def read_page(settings: Settings, user: str, position: bytes | None) -> Pa
             await asyncio.sleep(RETRY_S)
     finally:
         await bus.close()
-
-
-def _bus(settings: Settings, hub: Hub) -> Bus | ClusterBus:
-    return bus_kind(settings)(
-        settings.redis_url,
-        Names(settings.prefix),
-        hub,
-        bus_limits(settings),
-        meta_ttl_s=settings.meta_ttl_s,
-        failover=failover(settings),
-    )

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidings_gateway.app import failover
 from tidings_gateway.check import access, durability, link, memory, ours, server, topology
 from tidings_gateway.check.facts import Facts
 from tidings_gateway.check.finding import Finding, fail
 from tidings_gateway.check.topology import Topology
+from tidings_gateway.wiring import failover
 
 if TYPE_CHECKING:
     from tidings_gateway.settings import Settings

@@ -16,7 +16,8 @@ from tests.publisher.support import RealLog
 from tests.support.ports import free_port
 from tests.support.proxy import FaultProxy
 from tests.support.replicated import Replicated
-from tests.support.sentinels import Sentinels
+from tests.support.sentinels import SentinelProcess, Sentinels
+from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until_sync
 from tidings import AsyncPublisher, Publisher, PublishError, Receipt
 from tidings.log.page import ResyncReason
@@ -128,6 +129,21 @@ def test_what_the_new_primary_never_had(prefix: str) -> None:
             Publisher(sentinels.url, prefix=prefix, deadline_s=0.6).publish("ann", "a", 4, min_replicas=1)
         assert time.monotonic() - start < 1.2
         assert (caught.value.code, caught.value.outcome_unknown) == ("unreplicated", True)
+
+
+def test_a_primary_cut_off_from_its_replicas(make: Make, prefix: str) -> None:
+    """It lives, and so does a Sentinel that is cut off with it and believes in it; only that it refuses writes for want
+    of replicas shows it. Others know who took over, and are asked: what is refused here is stored there."""
+    with (
+        ValkeyProcess("--min-replicas-to-write", "1") as cut_off,
+        ValkeyProcess() as other,
+        SentinelProcess(cut_off.port, "orders") as believes,
+        SentinelProcess(other.port, "orders") as knows,
+    ):
+        url = f"redis+sentinel://127.0.0.1:{believes.port},127.0.0.1:{knows.port}/orders"
+        with make(url, prefix=prefix, deadline_s=4) as publisher:
+            position = publisher.publish("ann", "a", 1).position
+        assert RealLog(other, prefix, "ann").top.decode() == position
 
 
 def test_demoted_in_place(make: Make, prefix: str) -> None:

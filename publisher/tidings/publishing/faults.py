@@ -43,7 +43,8 @@ STALE = frozenset(("READONLY", "MASTERDOWN", "LOADING", "NOAUTH"))
 """After one of these, every open connection may lead to a server that is no longer the primary."""
 
 NOSCRIPT = "NOSCRIPT"
-_DOWN = "CLUSTERDOWN"
+_DOUBTFUL = frozenset(("CLUSTERDOWN", "NOREPLICAS"))
+"""A primary that misses its replicas may be the one that was cut off, and one of them the primary by now."""
 
 _UNAUTHENTICATED = "unauthenticated"
 """Before a password was given, Redis takes no command of our size, and calls it a protocol error."""
@@ -100,4 +101,4 @@ def is_stale(answers: Sequence[Any]) -> bool:
 
 def is_doubtful(answers: Sequence[Any]) -> bool:
     """Whether an answer says that what is known about the servers no longer holds."""
-    return is_stale(answers) or any(isinstance(answer, ServerError) and answer.code == _DOWN for answer in answers)
+    return is_stale(answers) or any(isinstance(item, ServerError) and item.code in _DOUBTFUL for item in answers)

@@ -85,9 +85,10 @@ def test_which_answers_make_connections_stale() -> None:
 
 
 def test_which_answers_ask_for_the_servers_anew() -> None:
-    """Those of a wrong server, and those of a Cluster that is about to change."""
+    """Those of a wrong server, those of a Cluster that is about to change, and those of a primary that was cut off."""
     assert is_doubtful([ServerError("READONLY x")])
     assert is_doubtful([ServerError("CLUSTERDOWN Hash slot not served")])
+    assert is_doubtful([ServerError("NOREPLICAS Not enough good replicas to write.")])
     assert not is_doubtful([ServerError("TRYAGAIN x"), ServerError("OOM x"), b"x"])
 
 

@@ -131,6 +131,22 @@ def test_what_the_new_primary_never_had(prefix: str) -> None:
         assert (caught.value.code, caught.value.outcome_unknown) == ("unreplicated", True)
 
 
+def test_a_sentinel_cut_off_with_the_old_primary(make: Make, prefix: str) -> None:
+    """What is published goes to the primary that the others made, not to the one that lives on and will forget it."""
+    newer = "sentinel config-epoch orders 7"
+    with (
+        ValkeyProcess() as cut_off,
+        ValkeyProcess() as other,
+        SentinelProcess(cut_off.port, "orders") as believes,
+        SentinelProcess(other.port, "orders", newer) as knows,
+        SentinelProcess(other.port, "orders", newer) as too,
+    ):
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in (believes, knows, too))
+        with make(f"redis+sentinel://{hosts}/orders", prefix=prefix) as publisher:
+            position = publisher.publish("ann", "a", 1).position
+        assert RealLog(other, prefix, "ann").top.decode() == position
+
+
 def test_a_primary_cut_off_from_its_replicas(make: Make, prefix: str) -> None:
     """It lives, and so does a Sentinel that is cut off with it and believes in it; only that it refuses writes for want
     of replicas shows it. Others know who took over, and are asked: what is refused here is stored there."""

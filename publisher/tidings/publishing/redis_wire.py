@@ -95,7 +95,7 @@ class RedisWire:
     def batch(self, calls: Sequence[Call], left_s: float) -> Batch:
         if question := self._route.question():
             self._sent = _Sent(question.server, question)
-            return Batch(self._request((question.command,)), (), attempt_s(left_s, QUESTION_SHARE))
+            return Batch(self._request((question.command, *question.more)), (), attempt_s(left_s, QUESTION_SHARE))
         first = calls[0]
         if echo := self._echoes.pop(id(first), None):
             self._sent = _Sent(echo.owner, echo=echo)

@@ -22,10 +22,11 @@ class Server(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A command whose answer tells where calls are to be sent."""
+    """A command whose answer tells where calls are to be sent; and others, whose answers say more about it."""
 
     server: Server
     command: RedisCommand
+    more: tuple[RedisCommand, ...] = ()
 
 
 class Route(Protocol):

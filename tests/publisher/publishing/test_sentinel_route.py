@@ -8,7 +8,7 @@ import pytest
 
 from tests.publisher.publishing.asking import ask
 from tidings.publishing.faults import ServerError
-from tidings.publishing.plan import Failure
+from tidings.publishing.plan import Failure, Outcome, Refusal
 from tidings.publishing.routes import Question, Server
 from tidings.publishing.sentinel_route import SentinelRoute
 from tidings.redis_url import Address, parse_redis_url
@@ -22,24 +22,63 @@ def route() -> SentinelRoute:
     return SentinelRoute(parse_redis_url("redis+sentinel://s1,s2,s3/orders"))
 
 
-def test_the_first_that_answers_is_believed(route: SentinelRoute) -> None:
-    """Asked once, for all users, until there is doubt."""
+def told(route: SentinelRoute, server: Server, epoch: int) -> Refusal | None:
+    """The next Sentinel names `server`, by a decision of this number."""
+    question = route.question()
+    assert question is not None
+    host, port = server.address
+    where = [host.encode(), b"%d" % port]
+    return route.learn(question, Outcome([where, [b"name", b"orders", b"config-epoch", b"%d" % epoch]]))
+
+
+def test_a_majority_is_asked(route: SentinelRoute) -> None:
+    """Once, for all users, until there is doubt."""
     assert route.server("ann") is None
-    assert route.question() == Question(ONE, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"))
-    assert ask(route, [b"10.0.0.1", b"6379"]) is None
+    more = (("SENTINEL", "MASTER", "orders"),)
+    assert route.question() == Question(ONE, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"), more)
+    assert told(route, OLD, 1) is None
+    assert route.question() == Question(TWO, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"), more)
+    assert told(route, OLD, 1) is None
     assert route.question() is None
     assert route.server("ann") == route.server("bob") == OLD
     assert route.known == {ONE, TWO, THREE, OLD}
     assert not route.sharded
 
 
+def test_the_newest_decision_is_believed(route: SentinelRoute) -> None:
+    """One Sentinel that was cut off with the old primary is outvoted by any that was not; alone it is not believed,
+    once more is known; a majority is, since then somebody made them begin anew."""
+    told(route, OLD, 1)
+    told(route, NEW, 2)
+    assert route.server("ann") == NEW
+    route.doubt(NEW)
+    ask(route, Failure("gone"))
+    ask(route, Failure("gone"))
+    refusal = told(route, OLD, 1)
+    assert refusal is not None
+    assert "outdated" in refusal.why
+    told(route, OLD, 1)
+    told(route, OLD, 0)
+    assert route.server("ann") == OLD
+
+
+def test_whoever_answers_is_enough_when_others_do_not(route: SentinelRoute) -> None:
+    """Without a majority nothing is decided anew either."""
+    assert ask(route, Failure("gone")) is not None
+    assert told(route, OLD, 1) is None
+    assert ask(route, Failure("gone")) is None
+    assert route.server("ann") == OLD
+
+
 def test_doubt_asks_another_one_first(route: SentinelRoute) -> None:
     """The one that named the wrong server may lag behind; the old primary's connections are not kept."""
+    ask(route, [b"10.0.0.1", b"6379"])
     ask(route, [b"10.0.0.1", b"6379"])
     route.doubt(OLD)
     question = route.question()
     assert question is not None
     assert question.server == TWO
+    assert ask(route, [b"10.0.0.2", b"6380"]) is None
     assert ask(route, [b"10.0.0.2", b"6380"]) is None
     assert route.server("ann") == NEW
     assert OLD not in route.known
@@ -48,8 +87,13 @@ def test_doubt_asks_another_one_first(route: SentinelRoute) -> None:
 def test_late_doubt_in_the_old_primary_changes_nothing(route: SentinelRoute) -> None:
     """A thread that still waited for the old one hears of its end when the new one is long known."""
     ask(route, [b"10.0.0.2", b"6380"])
+    late = route.question()
+    ask(route, [b"10.0.0.2", b"6380"])
     route.doubt(OLD)
     assert route.question() is None
+    assert late is not None
+    assert route.learn(late, Outcome([[b"10.0.0.1", b"6379"]])) is None
+    assert route.server("ann") == NEW
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ TYPED = $(foreach root,publisher gateway tests loadtest deploy,$(if $(shell find
 NODE_TEST = $(if $(JS_TESTS),@if command -v node >/dev/null; then node --test $(JS_TESTS); \
 	else echo "SKIPPED: the tests of the browser client need node"; fi)
 PYTEST := $(BIN)/python -m pytest
-WORKERS ?= 2
+# More than cores: a test waits, for a process or a deadline, about as long as it works.
+WORKERS ?= 3
 SECONDS_OF_CHAOS ?= 60
 MINUTES_OF_FUZZ ?= 60
 REDIS ?=

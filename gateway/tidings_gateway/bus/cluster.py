@@ -92,7 +92,6 @@ class ClusterBus(ClusterState):
     async def start(self) -> None:
         """Returns at once and never fails for Redis' sake: see `up` and `why_down`."""
         if not self._closed:
-            self._doubted.set()
             self._looks.start()
 
     async def close(self) -> None:
@@ -210,6 +209,8 @@ class ClusterBus(ClusterState):
 
     async def _look_always(self) -> None:
         attempt = 0
+        # Also should it ever be started again: what was in doubt then is in doubt still.
+        self._doubted.set()
         while True:
             await self._doubted.wait()
             self._doubted.clear()
@@ -235,13 +236,13 @@ class ClusterBus(ClusterState):
         for address in primaries - self._members.keys():
             self._members[address] = self._member(address)
             self._members[address].start()
-        gone = [self._members.pop(address) for address in self._members.keys() - primaries]
         for channel in list(self._homes):
             self._settle(channel)
-        for member in gone:
-            log.info("Redis at %s serves no slot of the Cluster any more", member.address)
-            self._remember(member)
-            await member.close()
+        for address in self._members.keys() - primaries:
+            log.info("Redis at %s serves no slot of the Cluster any more", address)
+            # Ours until it has ended: `close` may come meanwhile.
+            await self._members[address].close()
+            self._remember(self._members.pop(address))
 
     def _member(self, address: Address) -> Member:
         return Member(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from tests.support.commandline import API_KEY, SECRET, Cli, Program
 from tests.support.valkey import ValkeyProcess
 from tidings.log.position import Position
 from tidings_gateway.auth.tokens import TokenVerifier
+from tidings_gateway.cli.dev import free_port_from
 from tidings_gateway.settings.table import mark, rows, variable
 
 
@@ -203,3 +205,12 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("Usage")
     assert done.stderr == ""
+
+
+def test_the_next_port_is_none_that_is_spoken_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """When the wanted port is taken, and the one after it is to be that of /metrics, it is the one after that."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = free_port_from(port, but=str(port + 1))
+    assert found > port + 1
+    assert f"Port {port} is taken" in capsys.readouterr().err

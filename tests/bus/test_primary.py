@@ -171,6 +171,6 @@ async def test_a_stalled_process_does_not_take_redis_for_dead(valkey: ValkeyProc
             reading = bus.read("ann", None)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            time.sleep(FAST.canary_timeout_ms / 1000 + 0.2)
+            time.sleep(FAST.canary_timeout_ms / 1000 + 0.2)  # time: a loop that stands still is the subject
             assert (await reading).top
         assert listener.lost == 0

@@ -1,3 +1,6 @@
+/** What a close says that our cable is to blame for. */
+export const PULLED = "cable pulled";
+
 /** A WebSocket whose cable can be pulled. It shows what the `WebSocket` option of Tidings is good for. */
 export function createCable() {
   let plugged = true;
@@ -17,7 +20,7 @@ export function createCable() {
     WebSocket: CableSocket,
     pull() {
       plugged = false;
-      for (const socket of sockets) socket.close(4999, "cable pulled");
+      for (const socket of sockets) socket.close(4999, PULLED);
     },
     plug() {
       plugged = true;
@@ -29,7 +32,7 @@ export function createCable() {
 class DeadSocket {
   /** @type {((close: {code: number, reason: string}) => void)|null} */
   onclose = null;
-  #failing = setTimeout(() => this.onclose?.({ code: 1006, reason: "no network" }), 20);
+  #failing = setTimeout(() => this.onclose?.({ code: 1006, reason: PULLED }), 20);
 
   close() {
     clearTimeout(this.#failing);

@@ -2,7 +2,7 @@
 
 import { Tidings } from "../tidings.js";
 import { ask, watchApplication } from "./application.js";
-import { createCable } from "./cable.js";
+import { createCable, PULLED } from "./cable.js";
 import { wireExperiments } from "./experiments.js";
 import { createFleet } from "./fleet.js";
 import { createJobs } from "./jobs.js";
@@ -140,7 +140,7 @@ function showStatus(status) {
   const [name, text] = WORDS[/** @type {keyof typeof WORDS} */ (status.state)];
   words = [name, text];
   document.body.dataset.state = status.state;
-  const told = status.code === 1006 && status.reason ? `There is ${status.reason}` : ENDS[status.code ?? 0] ?? (status.reason || "The connection ended");
+  const told = status.reason === PULLED ? ENDS[4999] : ENDS[status.code ?? 0] ?? (status.reason || "The connection ended");
   const why = `${told} (${status.code})`;
   if (status.state === "greeting") helloAt = performance.now();
   if (status.state === "replaying") $("round-trip").textContent = `${Math.max(1, Math.round(performance.now() - helloAt))} ms`;

@@ -69,7 +69,7 @@ export function wireExperiments({ tidings, cable, ledger, jobs, log, tour, known
       if (tidings.state !== "live" || session() === before || !even()) return null;
       back ||= performance.now();
       const count = ledger.view.replayed - replayed;
-      const came = count > 0 ? `${number(count)} replayed in order, nothing missing.` : "Nothing happened meanwhile, so nothing was to be replayed. Try it during a job.";
+      const came = count > 0 ? `${number(count)} replayed in order, nothing missing.` : "Nothing that is kept happened meanwhile, so nothing was to be replayed. Try it right after the start of a job of 3 s.";
       return `Back after ${((back - began) / 1000).toFixed(1)} s. ${refetched(resync) || came}`;
     });
     return CUT_S;

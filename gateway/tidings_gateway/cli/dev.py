@@ -58,9 +58,10 @@ def dev(port: int, directory: Path | None, user: str) -> int:
         # A developer who presses Ctrl-C has no load balancer to wait for.
         environ.setdefault("TIDINGS_DRAIN_GRACE_MS", "0")
         environ.setdefault("TIDINGS_DRAIN_WINDOW_MS", "500")
-        environ["TIDINGS_LISTEN"] = f"127.0.0.1:{free_port_from(port)}"
         # Another gateway of this machine may have the default address.
         environ.setdefault("TIDINGS_ADMIN_LISTEN", "")
+        wanted = environ["TIDINGS_ADMIN_LISTEN"].rpartition(":")[2]
+        environ["TIDINGS_LISTEN"] = f"127.0.0.1:{free_port_from(port, but=wanted)}"
         environ.setdefault("TIDINGS_LOG_LEVEL", "warning")
         environ.setdefault("TIDINGS_LOG_FORMAT", "text")
         settings = load_settings(environ)
@@ -69,12 +70,12 @@ def dev(port: int, directory: Path | None, user: str) -> int:
         return run(settings)
 
 
-def free_port_from(port: int) -> int:
+def free_port_from(port: int, *, but: str = "") -> int:
     """`port` if it is free, else the next one that is, which is said on standard error: a page or a script made for
-    the wanted one would talk to somebody else. 0: any. Raises `click.ClickException`."""
+    the wanted one would talk to somebody else. `but`: one that is spoken for. 0: any. Raises `click.ClickException`."""
     if port == 0:
         return _first_free([0])
-    free = _first_free(range(port, min(port + PORTS_TRIED, 65536)))
+    free = _first_free(other for other in range(port, min(port + PORTS_TRIED, 65536)) if str(other) != but)
     if free != port:
         click.echo(f"Port {port} is taken, so this is on {free}. (--port PORT asks for another.)", err=True)
     return free

@@ -112,7 +112,7 @@ async def test_a_primary_that_lives_on_is_left(servers: Servers, prefix: str) ->
             monitor(servers, island)
             try:
                 await until(lambda: numsub(island, [names.channel("ann")]) == [1], FAILED_OVER_S, "at the other server")
-                assert old.cli("ROLE")[0] == b"master"
+                assert old.role() == b"master"
                 assert not [name for name in clients(old) if bus.gateway_id in name]
             finally:
                 monitor(servers, old)

@@ -29,4 +29,4 @@ async def test_a_failover_right_after_a_death() -> None:
         second.kill()
         second.start()
         await store.failover()
-        assert store.primary.cli("ROLE")[0] == b"master"
+        assert store.primary.role() == b"master"

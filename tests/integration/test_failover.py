@@ -208,9 +208,9 @@ async def test_a_primary_without_its_replica_takes_no_writes(prefix: str) -> Non
                         await asyncio.sleep(ASK_EVERY_S)
             to_sentinel.pass_all()
             await w.heard_again(2 * BACK_S)
-            assert new.cli("ROLE")[0] == b"master"
+            assert new.role() == b"master"
             link.call(FaultProxy.release)
-            await until(lambda: old.cli("ROLE")[0] == b"slave", 10, "the old one is a replica")
+            await until(lambda: old.role() == b"slave", 10, "the old one is a replica")
             await w.heard_again(BACK_S)
             await w.verdict(resyncs=True)
 

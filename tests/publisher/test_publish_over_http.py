@@ -10,6 +10,7 @@ from tests.publisher.conftest import Make
 from tests.publisher.stub import StubGateway, as_json, problem
 from tests.support.proxy import FaultProxy, ThreadedProxy
 from tests.support.tokens import API_KEY
+from tests.support.waiting import BUSY_S
 from tidings import InvalidSetting, Message, PublishError, Receipt
 
 
@@ -63,15 +64,15 @@ def test_only_what_failed_is_repeated(make: Make, stub: StubGateway) -> None:
 def test_retry_after_is_obeyed_within_the_deadline(make: Make, stub: StubGateway) -> None:
     """503 with Retry-After: not sooner; and when it lies beyond the deadline, the caller is told at once."""
     stub.canned.append(problem(503, "unavailable", "x", headers={"retry-after": "1"}))
-    with make(stub.url, api_key=API_KEY) as publisher:
+    with make(stub.url, api_key=API_KEY, deadline_s=20) as publisher:
         start = time.monotonic()
         assert publisher.publish("alice", "a").duplicate is False
-        assert 1.0 <= time.monotonic() - start < 2.0
+        assert time.monotonic() - start >= 1.0
         stub.canned.append(problem(503, "storage_full", "full", headers={"retry-after": "30"}))
         start = time.monotonic()
         with pytest.raises(PublishError) as caught:
             publisher.publish("alice", "a")
-        assert time.monotonic() - start < 0.8
+        assert time.monotonic() - start < BUSY_S
         assert (caught.value.code, caught.value.retry_after_s) == ("storage_full", 30.0)
         assert (caught.value.retryable, caught.value.outcome_unknown) == (True, False)
 
@@ -103,7 +104,7 @@ def test_a_gateway_that_hangs(make: Make, stub: StubGateway) -> None:
         start = time.monotonic()
         with pytest.raises(PublishError) as caught:
             publisher.publish("alice", "a")
-        assert 0.3 <= time.monotonic() - start <= 0.8
+        assert 0.3 <= time.monotonic() - start <= 0.4 + BUSY_S
         assert (caught.value.code, caught.value.outcome_unknown) == ("timeout", True)
 
 

@@ -15,7 +15,7 @@ from tests.publisher.stub import StubGateway
 from tests.publisher.support import RealLog
 from tests.support.proxy import FaultProxy, ThreadedProxy
 from tests.support.valkey import ValkeyProcess
-from tests.support.waiting import until_sync
+from tests.support.waiting import BUSY_S, until_sync
 from tidings import InvalidEvent, InvalidSetting, Message, PublishError, Receipt
 from tidings.log.eventlog import LogLimits
 from tidings.log.position import Position
@@ -137,7 +137,7 @@ def test_a_frozen_server(make: Make, prefix: str) -> None:
         start = time.monotonic()
         with pytest.raises(PublishError) as caught:
             publisher.publish("alice", "a", 1)
-        assert 0.4 <= time.monotonic() - start <= 0.8
+        assert 0.4 <= time.monotonic() - start <= 0.5 + BUSY_S
         assert (caught.value.outcome_unknown, caught.value.retryable) == (True, True)
         with pytest.raises(PublishError) as ephemeral:
             publisher.publish("alice", "a", 1, ephemeral=True)
@@ -171,7 +171,7 @@ def test_a_black_hole(make: Make, valkey: ValkeyProcess, prefix: str) -> None:
         start = time.monotonic()
         with pytest.raises(PublishError) as caught:
             publisher.publish("alice", "a", 1)
-        assert time.monotonic() - start <= 0.8
+        assert time.monotonic() - start <= 0.4 + BUSY_S
         assert caught.value.code == "timeout"
         proxy.call(FaultProxy.release)
 
@@ -180,11 +180,11 @@ def test_an_answer_that_drips_does_not_stretch_the_deadline(make: Make, valkey: 
     """A byte now and then is not progress: the deadline is for the whole answer."""
     with ThreadedProxy(valkey.port) as proxy, make(proxy.url, prefix=prefix, deadline_s=0.5) as publisher:
         publisher.publish("alice", "a", 0)
-        proxy.call(lambda faults: faults.throttle(20, "down"))
+        proxy.call(lambda faults: faults.throttle(5, "down"))
         start = time.monotonic()
         with pytest.raises(PublishError):
             publisher.publish("alice", "a", 1)
-        assert time.monotonic() - start <= 0.9
+        assert time.monotonic() - start <= 0.5 + BUSY_S
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def test_a_wrong_password(make: Make, prefix: str, user_info: str) -> None:
     with ValkeyProcess("--requirepass", "right") as server:
         with make(f"redis://:right@127.0.0.1:{server.port}", prefix=prefix) as publisher:
             publisher.publish("alice", "a", 0)
-        with make(f"redis://{user_info}127.0.0.1:{server.port}", prefix=prefix) as publisher:
+        with make(f"redis://{user_info}127.0.0.1:{server.port}", prefix=prefix, deadline_s=20) as publisher:
             start = time.monotonic()
             with pytest.raises(PublishError) as caught:
                 publisher.publish("alice", "a", 1)
-            assert time.monotonic() - start < 1
+            assert time.monotonic() - start < BUSY_S
             assert (caught.value.code, caught.value.retryable) == ("unauthorized", False)
             assert "TIDINGS_REDIS_URL" in caught.value.why
             assert "wrong" not in caught.value.why

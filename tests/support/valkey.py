@@ -175,6 +175,15 @@ class ValkeyProcess(Started):
             )
         return self._client.execute_command(*args)
 
+    def role(self) -> bytes | None:
+        """`master` or `slave`; None when it hung up instead of answering, as it does while its role changes."""
+        try:
+            answer: bytes = self.cli("ROLE")[0]
+            return answer
+        except redis.ConnectionError:
+            self._drop_client()
+            return None
+
     def _drop_client(self) -> None:
         client, self._client = self._client, None
         if client is not None:

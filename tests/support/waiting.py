@@ -12,6 +12,10 @@ T = TypeVar("T")
 
 POLL_S = 0.005
 
+# What a busy machine may add to a deadline of the code under test. A test that allows this much must be built so that
+# breaking the deadline takes far longer still: it is about the deadline, never about speed.
+BUSY_S = 2.0
+
 
 class NotReached(AssertionError):
     """The condition did not become true in time. Carries the last value seen, which is usually the explanation."""

@@ -59,16 +59,12 @@ class Hub:
         names: Names,
         *,
         max_event_bytes: int,
-        page_events: int,
-        page_bytes: int,
         heal_reads: int = HEAL_READS,
         counts: Counts | None = None,
     ) -> None:
         self.counts = counts or Counts()
         self._names = names
         self._max_event_bytes = max_event_bytes
-        self._page_events = page_events
-        self._page_bytes = page_bytes
         self._sessions: dict[bytes, Session | set[Session]] = {}
         self._healing: Healing[Session] = Healing(heal_reads)
         self._moment = 0
@@ -124,8 +120,8 @@ class Hub:
             if len(entry) == 1:
                 self._sessions[channel] = entry.pop()
 
-    def read(self, user: str, position: bytes | None, *, last: int) -> asyncio.Future[Page]:
-        return self.bus.read(user, position, last=last, limit=self._page_events, max_bytes=self._page_bytes)
+    def read(self, user: str, position: bytes | None, *, last: int, limit: int, max_bytes: int) -> asyncio.Future[Page]:
+        return self.bus.read(user, position, last=last, limit=limit, max_bytes=max_bytes)
 
     def channel(self, user: str) -> bytes:
         return self._names.channel(user)

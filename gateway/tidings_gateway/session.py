@@ -49,6 +49,7 @@ class Limits:
     """Counts what waits here and what the transport holds."""
     page_events: int
     page_bytes: int
+    """Of one read of the log."""
     rng: random.Random
     """Spreads retried reads."""
     failover_refetch_ms: int = 0
@@ -152,7 +153,13 @@ class Session:
         return self._outbox.bytes if self._outbox is not None else 0
 
     def open(self) -> None:
+        """Begin: what was missed, and then what comes."""
         self._hub.join(self)
+
+    def open_once(self) -> None:
+        """Begin, and hear of nothing that comes: the log is read to its top, and that is all. For one question, which
+        need not wait for a subscription: the read is the proof. `close` it when it is `synced`."""
+        self._run(self._feed.link_back(0, room=self._room()))
 
     def stop(self) -> None:
         """Take nothing new, also of what is being read; what is queued still goes out (a drain flushes before it
@@ -249,7 +256,8 @@ class Session:
 
     def _read(self, read_id: int, position: bytes | None, last: int) -> None:
         # The reader owns the command: when this session goes away the answer is dropped, never cut half-way.
-        future = self._hub.read(self.user, position, last=last)
+        limits = self._limits
+        future = self._hub.read(self.user, position, last=last, limit=limits.page_events, max_bytes=limits.page_bytes)
         future.add_done_callback(lambda done: self._read_done(read_id, done))
 
     def _read_done(self, read_id: int, done: asyncio.Future[Page]) -> None:

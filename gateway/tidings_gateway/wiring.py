@@ -48,8 +48,6 @@ def create_hub(settings: Settings, counts: Counts | None = None) -> Hub:
     return Hub(
         Names(settings.prefix),
         max_event_bytes=settings.max_event_bytes,
-        page_events=settings.page_events,
-        page_bytes=settings.page_bytes,
         counts=counts,
         heal_reads=settings.heal_reads,
     )

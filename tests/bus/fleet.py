@@ -116,8 +116,6 @@ class Fleet:
         self.hub = Hub(
             self.names,
             max_event_bytes=65_536,
-            page_events=LIMITS.page_events,
-            page_bytes=LIMITS.page_bytes,
             heal_reads=heal_reads,
         )
         kind = ClusterBus if url.startswith("redis+cluster") else Bus

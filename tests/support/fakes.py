@@ -146,8 +146,6 @@ class Desk:
         self.hub = Hub(
             Names("tidings"),
             max_event_bytes=65_536,
-            page_events=self.limits.page_events,
-            page_bytes=self.limits.page_bytes,
             heal_reads=heal_reads,
         )
         self.hub.attach(self.bus)

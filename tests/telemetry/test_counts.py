@@ -83,7 +83,7 @@ def test_counting_costs_next_to_nothing() -> None:
     from prometheus_client import CollectorRegistry, Counter
 
     limits = Limits(256, 262_144, 128, 131_072, random.Random(1))
-    hub = Hub(Names("p"), max_event_bytes=65_536, page_events=128, page_bytes=131_072)
+    hub = Hub(Names("p"), max_event_bytes=65_536)
     feed = Feed(b"epoch0001.0-0", held_max_events=1, held_max_bytes=1)
     session = Session(hub, "anna", _Sink(), feed, limits)  # type: ignore[arg-type]
     record = entry(1)

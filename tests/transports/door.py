@@ -88,7 +88,7 @@ class Door:
         self.ticker = ManualTicker()
         self.bus = FakeBus()
         self.wall_ms = 1_700_000_000_000
-        self.hub = Hub(Names("tidings"), max_event_bytes=65_536, page_events=128, page_bytes=131_072)
+        self.hub = Hub(Names("tidings"), max_event_bytes=65_536)
         self.hub.attach(self.bus)
         door = self
 

@@ -80,8 +80,8 @@ format: $(READY) ## put the code in its format and mend what the linter can
 	$(BIN)/ruff format --quiet
 
 .PHONY: test
-test: setup check ## check, then all tests but the long versions (about 10 minutes on 2 cores)
-	@echo "All tests but the long ones: about 10 minutes on 2 cores."
+test: setup check ## check, then all tests but the long versions (about 8 minutes on 2 cores)
+	@echo "All tests but the long ones: about 8 minutes on 2 cores."
 	$(NODE_TEST)
 	$(PYTEST) -n $(WORKERS) -m 'not full'
 

@@ -141,11 +141,11 @@ async def test_the_gauge_returns_to_zero_whatever_becomes_of_a_connection(
         GatewayProcess(valkey.url, prefix=prefix, env=ENV) as gateway,
         AsyncPublisher(valkey.url, prefix=prefix) as publisher,
     ):
-        slow = [await _synced(gateway, "slow", receive_buffer=4096) for _ in range(3)]
         for number in range(rounds):
             await asyncio.gather(*(kind(gateway, number) for kind in KINDS))
             told = await scrape(gateway.admin_url)
             assert told[CONNECTIONS] == told[OPENED] - told[CLOSED] >= 0
+        slow = [await _synced(gateway, "slow", receive_buffer=4096) for _ in range(3)]
         await publisher.publish("slow", "progress", 1, ephemeral=True)
         for number in range(300):
             await publisher.publish("slow", "n", {"n": number, "pad": "x" * 2000})

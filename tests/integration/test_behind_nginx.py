@@ -21,6 +21,7 @@ from tests.support.tokens import API_KEY, mint
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import until
 from tidings import AsyncPublisher
+from tidings_gateway.assets import client_files
 
 pytestmark = [needs_nginx(), pytest.mark.may_block(reason="the HTTP client of the test reads certificates")]
 
@@ -273,3 +274,14 @@ async def test_no_token_is_ever_logged() -> None:
     assert canary not in log
     assert f'"gateway":"127.0.0.1:{stand_in.port}' in log
     assert '"path":"/v1/sse","status":"502"' in log
+
+
+async def test_the_client_its_modules_and_its_types_come_through() -> None:
+    """Every file of the browser client that a gateway serves, and no other name: nginx answers 404 itself."""
+    async with _before(OK, OK) as (nginx, gateways), httpx.AsyncClient() as client:
+        for name in client_files():
+            assert (await client.get(f"{nginx.url}/{name}")).status_code == 200, name
+        asked = sum(len(gateway.heads) for gateway in gateways)
+        assert asked == len(client_files())
+        assert (await client.get(f"{nginx.url}/other.txt")).status_code == 404
+        assert sum(len(gateway.heads) for gateway in gateways) == asked
